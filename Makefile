@@ -1,0 +1,73 @@
+# make reproduce: set up, then run the quick study.   make help lists the rest.
+# Nothing here needs root. Everything is installed into .venv, with the exact versions of constraints.txt.
+PYTHON ?= python3
+CORES ?= all
+EXPERIMENT ?= default
+OVERRIDES ?=
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+CORE := CMakeLists.txt $(shell find src/core -type f)
+SNAKEMAKE := $(BIN)/snakemake --cores $(CORES) --config experiment=$(EXPERIMENT) $(if $(OVERRIDES),'overrides=[$(OVERRIDES)]')
+
+.DELETE_ON_ERROR:
+.PHONY: help setup setup-dev reproduce figures report ui test test-all asan lint format config-docs clean
+
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(VENV)/.setup: pyproject.toml constraints.txt $(CORE)
+	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 14) else f"error: $(PYTHON) is Python {sys.version.split()[0]}; 3.11 to 3.13 is needed (make PYTHON=python3.11 ...)")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "setting up $(VENV) (first time: about 1 GB of downloads, some minutes)"
+	$(PIP) scikit-build-core nanobind cmake ninja
+	$(PIP) --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.setup-dev: $(VENV)/.setup
+	$(PIP) --no-build-isolation --editable ".[dev]"
+	@touch $@
+
+setup: $(VENV)/.setup ## virtual environment with pinned packages, compiled core
+setup-dev: $(VENV)/.setup-dev ## the same with the tools for tests
+
+reproduce: setup ## the quick study: results/default and reports/default (EXPERIMENT=..., OVERRIDES='"policy=rule_015"')
+	$(SNAKEMAKE)
+
+figures: setup ## only the figures
+	$(SNAKEMAKE) figures
+
+report: setup ## only the report
+	$(SNAKEMAKE) report
+
+ui: setup ## browse the results in MLflow
+	$(BIN)/expertmiss ui
+
+test: setup-dev ## tests that need only what pip installs
+	$(BIN)/python -m pytest -m "not system" --numprocesses 2
+
+test-all: setup-dev lint asan ## every test: adds Debian packages' tests, sanitizers and linters
+	$(BIN)/python -m pytest --numprocesses 2
+
+asan: setup-dev ## the core's tests under ASan and UBSan
+	PYTHON=$(BIN)/python bash tests/core/run_sanitized.sh
+
+lint: setup-dev ## ruff, mypy, snakefmt, clang-format, codespell, snakemake --lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/snakefmt --check Snakefile workflow
+	$(BIN)/clang-format --dry-run --Werror $$(git ls-files 'src/*.cpp' 'src/*.hpp')
+	$(BIN)/codespell README.md CONTRIBUTING.md docs src tests config workflow prereg
+	$(BIN)/snakemake --lint
+
+format: setup-dev ## rewrite the sources in house style
+	$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format --quiet .
+	$(BIN)/snakefmt Snakefile workflow
+	$(BIN)/clang-format -i $$(git ls-files 'src/*.cpp' 'src/*.hpp')
+
+config-docs: setup ## regenerate config/README.md and config/schema.json
+	$(BIN)/expertmiss config-docs
+
+clean: ## remove results and reports (not the virtual environment)
+	find results reports -mindepth 1 -not -name .gitkeep -not -path 'reports/study*' -delete

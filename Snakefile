@@ -1,0 +1,59 @@
+# Which expert misses are worth waiting for?
+#
+#   snakemake --cores all                                   the quick study: results/default, reports/default
+#   snakemake --cores all --config experiment=study         the same at full size
+#   snakemake --cores all --config 'overrides=["policy=rule_015", "policy.miss_rule.tau=0.2"]'
+#   snakemake --cores all figures                           only the figures
+#
+# The configuration is composed once, here; config/README.md lists every option. Stages, in order:
+# build_corpus, tokenize_corpus, capture_traces, analyze_traces, simulate_policies, summarize_policies, make_figures,
+# render_report, mlflow_sync. Each is one file in workflow/rules and one `python -m expertmiss <stage>`.
+from snakemake.utils import min_version
+
+min_version("9.20")
+
+
+container: "docker://python:3.11-slim-bookworm"
+
+
+include: "workflow/rules/common.smk"
+
+
+wildcard_constraints:
+    model=MODEL,
+    corpus=CORPUS,
+    split="train|calibration|pilot|exploratory|confirmatory|generation",
+
+
+localrules:
+    all,
+    figures,
+    report,
+
+
+rule all:
+    default_target: True
+    input:
+        rules_report(),
+        "results/mlflow/run.json",
+
+
+include: "workflow/rules/corpora.smk"
+include: "workflow/rules/traces.smk"
+include: "workflow/rules/simulate.smk"
+include: "workflow/rules/report.smk"
+include: "workflow/rules/tracking.smk"
+
+
+rule report:
+    input:
+        rules_report(),
+
+
+rule figures:
+    input:
+        f"results/{EXPERIMENT}/make_figures/{MODEL}/{CORPUS}/run.json",
+
+
+onstart:
+    hold_lock()

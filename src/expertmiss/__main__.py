@@ -1,0 +1,6 @@
+"""``python -m expertmiss``."""
+
+from expertmiss.cli import main
+
+if __name__ == "__main__":
+    main()

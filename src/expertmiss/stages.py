@@ -1,0 +1,39 @@
+"""The stages of the pipeline: which module runs each, and what a stage is told about its surroundings.
+
+A rule, its stage, its log, its result folder and its MLflow run share one name. Each entry module has
+``run(cfg, *, out, context, <inputs>)``: ``cfg`` is the slice of the configuration (see ``expertmiss.config.compose.SECTIONS``), ``out`` the
+stage's folder, and every ``--input NAME=PATH`` arrives as the keyword argument ``NAME``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+STAGES: dict[str, str] = {
+    "download_packages": "expertmiss.corpora.packages",
+    "build_corpus": "expertmiss.corpora.build",
+    "tokenize_corpus": "expertmiss.corpora.tokenize",
+    "capture_traces": "expertmiss.traces.capture",
+    "analyze_traces": "expertmiss.stats.traces",
+    "simulate_policies": "expertmiss.simulate.stage",
+    "summarize_policies": "expertmiss.stats.summarize",
+    "make_figures": "expertmiss.figures.stage",
+    "render_report": "expertmiss.report.stage",
+    "mlflow_sync": "expertmiss.tracking.sync",
+}
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a stage records but does not compute with.
+
+    Attributes:
+        experiment: name of the experiment, first part of the result folders.
+        source_hash: content hash of the modules that the stage runs.
+        journal: JSONL file for progress; ``None`` for none.
+    """
+
+    experiment: str
+    source_hash: str
+    journal: Path | None = None

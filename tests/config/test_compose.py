@@ -1,0 +1,98 @@
+"""Composition: what a person may write, what is refused and how, and what reaches a stage."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from expertmiss.config import compose, section
+from expertmiss.config.compose import SECTIONS, load_policy
+from expertmiss.config.document import json_schema, options, readme
+from expertmiss.errors import UserError
+from expertmiss.stages import STAGES
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_default_is_plain_and_holds_the_papers_policies() -> None:
+    config = compose(ROOT)
+    assert json.loads(json.dumps(config)) == config
+    assert list(config["policies"]) == ["fetch_all", "substitute_all", "first_choice", "rule_015", "quality_first", "speed_first"]
+    assert config["policies"]["rule_015"]["miss_rule"] == {"name": "threshold", "tau": 0.15}
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("policy.miss_rule.tau=abc", "configuration: policy.miss_rule.tau: Value 'abc' of type 'str' could not be converted to Float"),
+        ("polcy.miss_rule.tau=1", "unknown option 'polcy'; did you mean 'policy'?"),
+        ("policy.miss_rule.tua=1", "unknown option 'policy.miss_rule.tua'; did you mean 'tau'?"),
+        ("policy=rule_15", "policy=rule_15: no such file in config/policy; did you mean 'rule_015'?"),
+        ("policy.miss_rule.name=threshhold", "policy.miss_rule.name: 'threshhold' is not a choice; did you mean 'threshold'?"),
+        ("simulate.residency=[a]", "configuration: simulate.residency[0]: Value 'a' of type 'str' could not be converted to Float"),
+        ("stats.resamples", "override 'stats.resamples': expected key=value"),
+    ],
+)
+def test_a_mistake_is_one_line_that_names_the_key(override: str, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        compose(ROOT, overrides=[override])
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("override", ["stats.resamples={a", "stats.resamples=1=2", "=3", "+stats.more=1", "~stats.seed"])
+def test_strange_overrides_are_refused_in_one_line(override: str) -> None:
+    with pytest.raises(UserError) as caught:
+        compose(ROOT, overrides=[override])
+    assert "\n" not in str(caught.value)
+
+
+def test_values_of_snakemake_config_are_typed_too() -> None:
+    assert compose(ROOT, extra={"stats": {"resamples": 7}})["stats"]["resamples"] == 7
+    with pytest.raises(UserError, match=r"unknown option 'stats\.resample'; did you mean 'resamples'\?"):
+        compose(ROOT, extra={"stats": {"resample": 7}})
+    with pytest.raises(UserError, match="Integer"):
+        compose(ROOT, extra={"stats": {"resamples": "many"}})
+
+
+def test_a_changed_policy_stands_beside_the_original() -> None:
+    policies = compose(ROOT, overrides=["policy=rule_015", "policy.miss_rule.tau=0.2"])["policies"]
+    assert policies["rule_015"]["miss_rule"]["tau"] == 0.15
+    assert policies["rule_015_changed"]["miss_rule"]["tau"] == 0.2
+
+
+def test_a_section_holds_only_what_the_stage_uses() -> None:
+    config = compose(ROOT)
+    changed = compose(ROOT, overrides=["stats.resamples=11"])
+    same = [stage for stage in SECTIONS if section(config, stage) == section(changed, stage)]
+    assert set(SECTIONS) - set(same) == {"analyze_traces", "summarize_policies", "render_report"}
+
+
+def test_infinities_survive_json() -> None:
+    config = compose(ROOT, overrides=["policy=quality_first", "policy.admission.beta=inf"])
+    assert (
+        json.loads(json.dumps(section(config, "simulate_policies"), allow_nan=False))["policies"]["quality_first_changed"]["admission"][
+            "beta"
+        ]
+        == "inf"
+    )
+
+
+def test_every_stage_has_a_section() -> None:
+    assert set(SECTIONS) == set(STAGES)
+
+
+def test_every_policy_file_loads_and_is_named_after_its_file() -> None:
+    for path in sorted((ROOT / "config" / "policy").glob("*.yaml")):
+        assert load_policy(ROOT, path.stem)["name"] == path.stem
+
+
+def test_generated_documents_are_current() -> None:
+    assert (ROOT / "config" / "README.md").read_text() == readme(), "run `make config-docs`"
+    assert json.loads((ROOT / "config" / "schema.json").read_text()) == json_schema(), "run `make config-docs`"
+
+
+def test_every_option_has_a_sentence() -> None:
+    for name, _, _, sentence, _ in options():
+        assert sentence.endswith("."), name

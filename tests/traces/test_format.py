@@ -1,0 +1,158 @@
+"""Trace files: what is written is read back, and nothing else is accepted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+
+from expertmiss.errors import UserError
+from expertmiss.traces.format import Trace, write_trace
+from expertmiss.traces.info import describe
+from tests.traces.traces_for_tests import random_trace
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("trace") / "trace.safetensors"
+    write_trace(path, *random_trace())
+    return path
+
+
+def test_round_trip(good: Path) -> None:
+    meta, tensors = random_trace()
+    trace = Trace.open(good, check_values=True)
+    assert trace.meta == meta
+    for index, layer in enumerate(trace.layers):
+        for name in layer._fields:
+            np.testing.assert_array_equal(getattr(layer, name), tensors[f"{name}.{index}"])
+    np.testing.assert_array_equal(trace.document, tensors["document"])
+    assert trace.source(1) == "source1"
+
+
+def test_tensors_are_views_of_the_file(good: Path) -> None:
+    layer = Trace.open(good).layer(0)
+    assert not layer.z.flags.owndata and not layer.z.flags.writeable
+
+
+def test_info_describes(good: Path) -> None:
+    text = describe(good)
+    assert "2 MoE layers, 16 experts, top-2, softmax" in text and "3 documents from 3 sources, 60 tokens" in text
+
+
+@pytest.mark.parametrize("keep", [0, 5, 15, 400, -1, -1000])
+def test_truncated_files_are_refused(good: Path, tmp_path: Path, keep: int) -> None:
+    path = tmp_path / "cut.safetensors"
+    path.write_bytes(good.read_bytes()[:keep])
+    with pytest.raises(UserError, match=r"not a trace file|truncated") as caught:
+        Trace.open(path)
+    assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_foreign_safetensors_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "foreign.safetensors"
+    save_file({"weight": np.zeros(3, np.float32)}, path)
+    with pytest.raises(UserError, match="not an expertmiss trace"):
+        Trace.open(path)
+
+
+def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such file"):
+        Trace.open(tmp_path / "none.safetensors")
+
+
+def spoil(tensors: dict[str, NDArray[Any]], name: str, place: tuple[int, ...], value: float) -> None:
+    tensors[name] = tensors[name].copy()
+    tensors[name][place] = value
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "value", "message"),
+    [
+        ("z.1", (7, 3), np.nan, r"'z\.1' holds a value that is not finite at token 7"),
+        ("lse.0", (59,), np.inf, r"'lse\.0' holds a value that is not finite at token 59"),
+        ("zmin.1", (0,), -np.inf, r"'zmin\.1' holds a value that is not finite at token 0"),
+        ("ids.0", (4, 2), 16, r"'ids\.0' holds an id out of range"),
+        ("domain", (5,), 2, "only 2 domains are named"),
+        ("document", (30,), 0, "two separate runs"),
+    ],
+)
+def test_spoiled_values_are_refused(tmp_path: Path, name: str, place: tuple[int, ...], value: float, message: str) -> None:
+    meta, tensors = random_trace()
+    spoil(tensors, name, place, value)
+    path = tmp_path / "spoiled.safetensors"
+    write_trace(path, meta, tensors)
+    with pytest.raises(UserError, match=message):
+        Trace.open(path, check_values=True)
+
+
+def test_a_repeated_id_in_one_row_is_refused(tmp_path: Path) -> None:
+    meta, tensors = random_trace()
+    tensors["ids.1"] = tensors["ids.1"].copy()
+    tensors["ids.1"][9, 5] = tensors["ids.1"][9, 0]
+    write_trace(tmp_path / "t.safetensors", meta, tensors)
+    with pytest.raises(UserError, match=r"'ids\.1' holds an id out of range or twice"):
+        Trace.open(tmp_path / "t.safetensors", check_values=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tokens": 61}, "expected"),
+        ({"top_k": 9}, "inconsistent"),
+        ({"gating": "sparsemax"}, "'gating' is 'sparsemax'"),
+        ({"schema": 2}, "schema 2"),
+        ({"layers": "two"}, "expected an integer"),
+        ({"sources": {}}, "lacks document 0"),
+    ],
+)
+def test_metadata_that_disagrees_is_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    meta, tensors = random_trace()
+    for name, value in change.items():
+        setattr(meta, name, value)
+    write_trace(tmp_path / "t.safetensors", meta, tensors)
+    with pytest.raises(UserError, match=message):
+        Trace.open(tmp_path / "t.safetensors", check_values=True)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_fuzzed_bytes_never_crash_the_reader(good: Path, tmp_path: Path, data: st.DataObject) -> None:
+    """Any bytes: either a trace that passes every check, or one UserError of one line."""
+    content = bytearray(good.read_bytes())
+    header = 8 + int.from_bytes(content[:8], "little")
+    for _ in range(data.draw(st.integers(1, 4))):
+        where = data.draw(st.one_of(st.integers(0, 7), st.integers(8, header - 1), st.integers(header, len(content) - 1)))
+        content[where] = data.draw(st.integers(0, 255))
+    path = tmp_path / "fuzzed.safetensors"
+    path.write_bytes(bytes(content))
+    try:
+        Trace.open(path, check_values=True)
+    except UserError as problem:
+        assert "\n" not in str(problem)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_fuzzed_headers_never_crash_the_reader(good: Path, tmp_path: Path, data: st.DataObject) -> None:
+    """A well-formed JSON header with wrong entries is refused in one line."""
+    content = good.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    name = data.draw(st.sampled_from([key for key in header if key != "__metadata__"]))
+    strange = st.one_of(st.none(), st.integers(-(2**70), 2**70), st.text(max_size=3), st.lists(st.integers(-5, 2**40), max_size=3))
+    header[name][data.draw(st.sampled_from(["dtype", "shape", "data_offsets"]))] = data.draw(strange)
+    text = json.dumps(header).encode()
+    path = tmp_path / "fuzzed.safetensors"
+    path.write_bytes(len(text).to_bytes(8, "little") + text + content[8 + length :])
+    try:
+        Trace.open(path, check_values=True)
+    except UserError as problem:
+        assert "\n" not in str(problem)

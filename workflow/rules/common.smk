@@ -1,0 +1,104 @@
+# Helpers of every rule: the composed configuration, its slices, the content hash of a stage's code, and one lock.
+import fcntl
+import json
+import os
+import shlex
+import sys
+from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
+
+ROOT = Path(workflow.basedir)
+sys.path.insert(0, str(ROOT / "src"))
+
+from expertmiss.config import compose, section
+from expertmiss.config.check import check_configuration
+from expertmiss.errors import UserError
+from expertmiss.provenance import source_hash
+
+SNAKEMAKE_KEYS = ("experiment", "profile", "overrides")
+
+
+def composed():
+    """The configuration as plain containers; a user's mistake ends the call with one line."""
+    chosen = {key: config[key] for key in SNAKEMAKE_KEYS if key in config}
+    extra = {key: value for key, value in config.items() if key not in SNAKEMAKE_KEYS}
+    try:
+        found = compose(ROOT, **chosen, extra=extra)
+        check_configuration(ROOT, found)
+        return found
+    except UserError as problem:
+        print(f"error: {problem}", file=sys.stderr, flush=True)
+        # Snakemake wraps every exception of a Snakefile, SystemExit too, in a report of several lines.
+        os._exit(2)
+
+
+CONFIG = composed()
+EXPERIMENT, MODEL, CORPUS = (
+    CONFIG["experiment"],
+    CONFIG["model"]["name"],
+    CONFIG["corpus"]["name"],
+)
+SPLITS = CONFIG["capture"]["splits"]
+STAGE = f"{shlex.quote(sys.executable)} -m expertmiss"
+
+
+def cfg(stage):
+    """The slice of the configuration that ``stage`` uses, as JSON: a change elsewhere re-runs nothing."""
+    return json.dumps(section(CONFIG, stage), sort_keys=True)
+
+
+def code(stage):
+    """Content hash of the modules that ``stage`` runs: imported modules are invisible to Snakemake."""
+    return source_hash(stage)
+
+
+def hold_lock():
+    """One run at a time; the kernel frees the lock when the process dies, so that the same command works after kill -9."""
+    global LOCK
+    Path("results").mkdir(exist_ok=True)
+    LOCK = open("results/.lock", "w")
+    try:
+        fcntl.flock(LOCK, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        print(
+            "error: another snakemake is running in this folder; wait for it or stop it",
+            file=sys.stderr,
+            flush=True,
+        )
+        os._exit(2)
+
+
+def rules_report():
+    return f"reports/{EXPERIMENT}/index.html"
+
+
+def model_files(wildcards):
+    """The model's files when it is a folder here; a hub name is resolved by the stage."""
+    folder = ROOT / CONFIG["model"]["path"]
+    names = ("config.json", "model.safetensors", "tokenizer.json")
+    return (
+        [os.path.relpath(folder / name, ROOT) for name in names]
+        if folder.is_dir()
+        else []
+    )
+
+
+def named(name, paths):
+    """Several inputs of one name, as the stage's command line takes them."""
+    return " ".join(f"--input {name}[]={shlex.quote(str(path))}" for path in paths)
+
+
+def stage_runs(wildcards):
+    """run.json of every stage whose tables, figures or provenance the report shows, in the order in which they ran."""
+    here = f"results/{wildcards.experiment}"
+    place = f"{MODEL}/{CORPUS}"
+    return [
+        f"results/corpora/{CORPUS}/run.json",
+        f"{here}/tokenize_corpus/{place}/run.json",
+        *(f"{here}/capture_traces/{place}/{split}/run.json" for split in SPLITS),
+        f"{here}/analyze_traces/{place}/exploratory/run.json",
+        f"{here}/simulate_policies/{place}/run.json",
+        f"{here}/summarize_policies/{place}/run.json",
+        f"{here}/make_figures/{place}/run.json",
+    ]

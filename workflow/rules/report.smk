@@ -1,0 +1,47 @@
+# Figures from the statistics tables, and the report that holds them.
+#
+# make_figures   statistics tables     -> results/{experiment}/make_figures: svg/, pdf/, png/, one description a figure
+# render_report  run.json of all above -> reports/{experiment}: index.html, figures/, tables/, numbers.tex
+
+
+rule make_figures:
+    input:
+        tables=[
+            "results/{experiment}/summarize_policies/{model}/{corpus}/summary.parquet",
+            "results/{experiment}/analyze_traces/{model}/{corpus}/exploratory/gate_weight.parquet",
+            "results/{experiment}/analyze_traces/{model}/{corpus}/exploratory/reuse.parquet",
+        ],
+    output:
+        run="results/{experiment}/make_figures/{model}/{corpus}/run.json",
+    log:
+        "results/{experiment}/make_figures/{model}/{corpus}/make_figures.log",
+    params:
+        cfg=cfg("make_figures"),
+        code=code("make_figures"),
+        out=subpath(output.run, parent=True),
+        tables=lambda wildcards, input: named("tables", input.tables),
+    shell:
+        "{STAGE} make_figures --cfg {params.cfg:q} --code {params.code} --experiment {wildcards.experiment}"
+        " {params.tables} --out {params.out:q} --log {log:q}"
+
+
+rule render_report:
+    input:
+        runs=stage_runs,
+    output:
+        page=report(
+            "reports/{experiment}/index.html",
+            caption="../report/index.rst",
+            category="Report",
+        ),
+        run="reports/{experiment}/run.json",
+    log:
+        "results/{experiment}/render_report/render_report.log",
+    params:
+        cfg=cfg("render_report"),
+        code=code("render_report"),
+        out=subpath(output.run, parent=True),
+        runs=lambda wildcards, input: named("runs", input.runs),
+    shell:
+        "{STAGE} render_report --cfg {params.cfg:q} --code {params.code} --experiment {wildcards.experiment}"
+        " {params.runs} --out {params.out:q} --log {log:q}"

@@ -1,0 +1,41 @@
+# Router traces: what the model's routers answer on each split, and what the traces look like.
+#
+# capture_traces  tokens.parquet, model -> trace.safetensors
+# analyze_traces  trace.safetensors     -> gate_weight.parquet, reuse.parquet
+
+
+rule capture_traces:
+    input:
+        tokens="results/{experiment}/tokenize_corpus/{model}/{corpus}/tokens.parquet",
+        model=model_files,
+    output:
+        trace="results/{experiment}/capture_traces/{model}/{corpus}/{split}/trace.safetensors",
+        run="results/{experiment}/capture_traces/{model}/{corpus}/{split}/run.json",
+    log:
+        "results/{experiment}/capture_traces/{model}/{corpus}/{split}/capture_traces.log",
+    threads: 2
+    params:
+        cfg=cfg("capture_traces"),
+        code=code("capture_traces"),
+        out=subpath(output.run, parent=True),
+    shell:
+        "OMP_NUM_THREADS={threads} {STAGE} capture_traces --cfg {params.cfg:q} --code {params.code} --experiment {wildcards.experiment}"
+        " --input tokens={input.tokens:q} --value split={wildcards.split} --out {params.out:q} --log {log:q}"
+
+
+rule analyze_traces:
+    input:
+        trace="results/{experiment}/capture_traces/{model}/{corpus}/{split}/trace.safetensors",
+    output:
+        weight="results/{experiment}/analyze_traces/{model}/{corpus}/{split}/gate_weight.parquet",
+        reuse="results/{experiment}/analyze_traces/{model}/{corpus}/{split}/reuse.parquet",
+        run="results/{experiment}/analyze_traces/{model}/{corpus}/{split}/run.json",
+    log:
+        "results/{experiment}/analyze_traces/{model}/{corpus}/{split}/analyze_traces.log",
+    params:
+        cfg=cfg("analyze_traces"),
+        code=code("analyze_traces"),
+        out=subpath(output.run, parent=True),
+    shell:
+        "{STAGE} analyze_traces --cfg {params.cfg:q} --code {params.code} --experiment {wildcards.experiment}"
+        " --input trace={input.trace:q} --out {params.out:q} --log {log:q}"

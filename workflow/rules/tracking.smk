@@ -1,0 +1,16 @@
+# MLflow mirrors results/: its database can be deleted and is rebuilt. This rule is its only writer.
+
+
+rule mlflow_sync:
+    input:
+        report=rules_report(),
+    output:
+        run="results/mlflow/run.json",
+    log:
+        "results/mlflow/mlflow_sync.log",
+    params:
+        cfg=cfg("mlflow_sync"),
+        code=code("mlflow_sync"),
+        out=subpath(output.run, parent=True),
+    shell:
+        "{STAGE} mlflow_sync --cfg {params.cfg:q} --code {params.code} --input results=results --out {params.out:q} --log {log:q}"
