@@ -16,6 +16,9 @@ min_version("9.20")
 container: "docker://python:3.11-slim-bookworm"
 
 
+report: "workflow/report/workflow.rst"
+
+
 include: "workflow/rules/common.smk"
 
 

@@ -1,7 +1,7 @@
 # Policies over traces: warm starts count requests in the calibration trace, the exploratory trace is simulated.
 #
 # simulate_policies   traces        -> cells.parquet (policy x capacity x seed x document)
-# summarize_policies  cells.parquet -> summary.parquet, intervals over documents
+# summarize_policies  cells.parquet -> summary.parquet, differences.parquet (paired, against fetch_all), intervals over sources
 
 
 rule simulate_policies:
@@ -28,6 +28,7 @@ rule summarize_policies:
         cells="results/{experiment}/simulate_policies/{model}/{corpus}/cells.parquet",
     output:
         summary="results/{experiment}/summarize_policies/{model}/{corpus}/summary.parquet",
+        differences="results/{experiment}/summarize_policies/{model}/{corpus}/differences.parquet",
         run="results/{experiment}/summarize_policies/{model}/{corpus}/run.json",
     log:
         "results/{experiment}/summarize_policies/{model}/{corpus}/summarize_policies.log",

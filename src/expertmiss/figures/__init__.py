@@ -1,0 +1,1 @@
+"""Figures, one file each, drawn from the statistics tables and never from raw data."""

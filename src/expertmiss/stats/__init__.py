@@ -1,0 +1,1 @@
+"""Statistics: cluster bootstrap over documents, and the tables that figures and report draw from."""
