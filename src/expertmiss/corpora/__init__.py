@@ -1,0 +1,1 @@
+"""Text: pinned packages and generators, documents, splits, tokens."""

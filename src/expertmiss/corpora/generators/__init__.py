@@ -1,0 +1,10 @@
+"""Generated domains: word problems, short functions and structured records, one module each."""
+
+from __future__ import annotations
+
+from expertmiss.corpora.generators import functions, records, word_problems
+from expertmiss.corpora.generators.base import Problem, Template, rng
+
+GENERATORS = {"word_problems": word_problems.templates, "functions": functions.templates, "records": records.templates}
+
+__all__ = ["GENERATORS", "Problem", "Template", "rng"]

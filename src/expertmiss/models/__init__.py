@@ -1,0 +1,1 @@
+"""Models: loading, router adapters, training of the built-in model, and its card."""

@@ -1,0 +1,71 @@
+"""The model card as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table; the first column is text, the others numbers."""
+    rule = ["---", *["---:"] * (len(head) - 1)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in (head, rule, *rows))
+
+
+def render(card: dict[str, Any]) -> str:
+    """The card of ``card.json``'s content."""
+    geometry, load = card["geometry"], card["router_load"]
+    capacities = card["capacities"]
+    n = card["labels"]["n"]
+    parts = [
+        f"# {card['name']}: {card['title']}",
+        f"Mixture-of-Experts language model: {geometry['layers']} layers with {geometry['experts']} experts each, {geometry['top_k']} per token; "
+        f"{geometry['parameters'] / 1e6:.1f} M parameters. Figures below: {card['dtype']}, pilot split, {n['documents']} documents, "
+        f"{n['tokens']} tokens, every miss fetched (labels: {card['labels']['substrate']}, own routing, {card['labels']['status']}).",
+        _training(card["training"]),
+        "## Held-out loss",
+        "Nats per token; the first 16 targets of a document are left out.",
+        table(
+            ("domain", "documents", "NLL", "perplexity"),
+            [(name, str(row["documents"]), f"{row['nll']:.3f}", f"{row['perplexity']:.2f}") for name, row in card["held_out"].items()],
+        ),
+        "## Router",
+        "Load of the experts (largest over mean; entropy over ln E; share never chosen) and misses of a lossless LRU cache by layer.",
+        table(
+            ("layer", "max / mean", "entropy", "unused", *(f"misses at {name}" for name in capacities)),
+            [
+                (
+                    str(layer),
+                    f"{row['max_over_mean']:.1f}",
+                    f"{row['entropy']:.3f}",
+                    f"{row['unused']:.1%}",
+                    *(f"{rates[name]:.1%}" for name in capacities),
+                )
+                for layer, (row, rates) in enumerate(zip(load, card["lru_miss_rate_by_layer"], strict=True))
+            ],
+        ),
+        "Mean gate weight by rank: " + ", ".join(f"{weight:.3f}" for weight in card["gate_weight_by_rank"]) + ".",
+        "Reuse (stack) distance in distinct experts, quantiles: "
+        + ", ".join(f"{name}: {value:.0f}" for name, value in card["reuse_distance"].items())
+        + ".",
+        "## Misses of a lossless LRU cache",
+        "Share of requests that miss, by resident share of each layer's experts ("
+        + ", ".join(f"{name}: {capacity}" for name, capacity in capacities.items())
+        + "), warm start, reset at every document.",
+        table(
+            ("domain", *capacities), [(name, *(f"{rates[key]:.1%}" for key in capacities)) for name, rates in card["lru_miss_rate"].items()]
+        ),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _training(training: dict[str, Any] | None) -> str:
+    if training is None:
+        return ""
+    steps = training["steps"]
+    return (
+        f"Trained on {training['tokens'] / 1e6:.1f} M tokens in {training['seconds'] / 60:.0f} minutes of step time "
+        f"({steps['trunk']} steps of stable trunk, {steps['decay']} of linear decay; the recipe, seeds and digests are in `training.json`). "
+        "The text is the project's training split: code, prose and messages of Python packages, and synthetic tasks made by its generators. "
+        "It is a stand-in for the experiments' mechanics, not a useful language model."
+    )
