@@ -30,6 +30,7 @@ wildcard_constraints:
 
 localrules:
     all,
+    card,
     figures,
     report,
 
@@ -51,6 +52,11 @@ include: "workflow/rules/tracking.smk"
 rule report:
     input:
         rules_report(),
+
+
+rule card:
+    input:
+        f"results/{EXPERIMENT}/describe_model/{MODEL}/{CORPUS}/README.md",
 
 
 rule figures:

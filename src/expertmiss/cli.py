@@ -69,7 +69,7 @@ def _stage_command(stage: str, module_name: str) -> click.Command:
         if log is not None:
             log.parent.mkdir(parents=True, exist_ok=True)
             log.write_text(
-                "$ " + " ".join(_quoted(word) for word in [sys.executable, "-m", "expertmiss", *sys.argv[1:]]) + "\n", encoding="utf-8"
+                "$ " + " ".join(_quoted(word) for word in ["python", "-m", "expertmiss", *sys.argv[1:]]) + "\n", encoding="utf-8"
             )
         journal = log.with_suffix(".jsonl") if log is not None else None
         try:

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 STAGES: dict[str, str] = {
-    "download_packages": "expertmiss.corpora.packages",
     "build_corpus": "expertmiss.corpora.build",
     "tokenize_corpus": "expertmiss.corpora.tokenize",
+    "build_topic_shift": "expertmiss.corpora.topic_shift",
+    "describe_model": "expertmiss.models.card",
     "capture_traces": "expertmiss.traces.capture",
     "analyze_traces": "expertmiss.stats.traces",
     "simulate_policies": "expertmiss.simulate.stage",

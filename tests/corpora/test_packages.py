@@ -10,7 +10,6 @@ import pytest
 
 from expertmiss.corpora import packages
 from expertmiss.errors import UserError
-from expertmiss.stages import Context
 from tests.corpora.samples import make_wheel, requirement
 
 LISTS = Path(__file__).parents[2] / "config" / "corpus" / "packages"
@@ -88,11 +87,6 @@ def test_a_build_goes_through_the_splits_before_the_last_one_asked_for(corpus: d
     chosen = packages.select_packages(corpus, ["calibration"])
     assert [package.split for package in chosen] == ["exploratory"] * 2 + ["pilot"] * 2 + ["calibration"] * 2
     assert {package.split for package in packages.select_packages(corpus, ["train"])} == set(packages.SPLITS)
-
-
-def test_stage_records_what_it_holds(corpus: dict[str, Any], tmp_path: Path, context: Context) -> None:
-    packages.run({"corpus": corpus}, out=tmp_path / "out", context=context)
-    assert (tmp_path / "out" / "run.json").is_file() and "exploratory0==1.0" in (tmp_path / "out" / "wheels.json").read_text()
 
 
 @pytest.mark.slow

@@ -66,7 +66,14 @@ def test_normalised_weights_of_the_core_are_the_frameworks(kind: str) -> None:
     model = tiny_model(kind)
     recorder = RouterRecorder(model)
     geometry = recorder.geometry
-    meta = {"layers": geometry.layers, "experts": 16, "top_k": 4, "gating": geometry.gating, "normalise": geometry.normalise, "scale": geometry.scale}
+    meta = {
+        "layers": geometry.layers,
+        "experts": 16,
+        "top_k": 4,
+        "gating": geometry.gating,
+        "normalise": geometry.normalise,
+        "scale": geometry.scale,
+    }
     policy = {"name": "fetch_all", "miss_rule": {"name": "fetch_all"}, "initial": "cold"}
     outputs: list[Any] = []
     handles = [router.module.register_forward_hook(lambda module, given, output: outputs.append(output)) for router in recorder.routers]
@@ -81,5 +88,3 @@ def test_normalised_weights_of_the_core_are_the_frameworks(kind: str) -> None:
         mine = np.take_along_axis(weights, order, axis=1)
         framework = np.take_along_axis(output[1].double().numpy(), theirs, axis=1)
         np.testing.assert_allclose(mine, framework, atol=3e-7)
-
-

@@ -78,7 +78,7 @@ def configuration(folder: Path) -> dict[str, object]:
         "substrate": "random_weights",
         "title": "a test",
     }
-    return {"model": model, "host": {"name": "this_host"}, "corpus": {"name": "tiny"}, "card": {"documents": 5, "batch": 2}}
+    return {"model": model, "host": {"name": "this_host"}, "corpus": {"name": "tiny"}, "card": {"documents": 5, "batch": 2, "threads": 1}}
 
 
 def test_stage_writes_card_and_readme(tiny_folder: Path, tokens: Path, tmp_path: Path) -> None:

@@ -7,7 +7,14 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-COMMON = {"vocab_size": 64, "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256, "tie_word_embeddings": False}
+COMMON = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "tie_word_embeddings": False,
+}
 TINY: dict[str, dict[str, Any]] = {
     "qwen3_moe": {
         **COMMON, "num_hidden_layers": 3, "intermediate_size": 32, "moe_intermediate_size": 16, "head_dim": 8, "num_experts": 16, "num_experts_per_tok": 4,

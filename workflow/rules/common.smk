@@ -40,7 +40,8 @@ EXPERIMENT, MODEL, CORPUS = (
     CONFIG["corpus"]["name"],
 )
 SPLITS = CONFIG["capture"]["splits"]
-STAGE = f"{shlex.quote(sys.executable)} -m expertmiss"
+# `python` in the rules is the interpreter that runs Snakemake, whether or not its environment is activated.
+shell.prefix(f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH; ")
 
 
 def cfg(stage):
@@ -71,6 +72,25 @@ def hold_lock():
 
 def rules_report():
     return f"reports/{EXPERIMENT}/index.html"
+
+
+def corpus_files(wildcards):
+    """What the text is made from: the package list, or your own files."""
+    corpus = CONFIG["corpus"]
+    if corpus["kind"] == "builtin":
+        lists = [
+            "evaluation.txt",
+            *(["train.txt"] if "train" in corpus["splits"] else []),
+        ]
+        return [f"{corpus['packages']}/{name}" for name in lists]
+    folder = Path(corpus["folder"]) if corpus["kind"] == "local" else None
+    return (
+        sorted(
+            str(path) for path in folder.rglob("*") if path.suffix in (".txt", ".jsonl")
+        )
+        if folder
+        else []
+    )
 
 
 def model_files(wildcards):

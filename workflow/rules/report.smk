@@ -46,7 +46,7 @@ rule make_figures:
         out=subpath(output.run, parent=True),
         tables=lambda wildcards, input: named("tables", input.tables),
     shell:
-        "{STAGE} make_figures --cfg {params.cfg:q} --code {params.code} --experiment {wildcards.experiment}"
+        "python -m expertmiss make_figures --cfg {params.cfg:q} --code {params.code} --experiment {wildcards.experiment}"
         " {params.tables} --out {params.out:q} --log {log:q}"
 
 
@@ -68,5 +68,5 @@ rule render_report:
         out=subpath(output.run, parent=True),
         runs=lambda wildcards, input: named("runs", input.runs),
     shell:
-        "{STAGE} render_report --cfg {params.cfg:q} --code {params.code} --experiment {wildcards.experiment}"
+        "python -m expertmiss render_report --cfg {params.cfg:q} --code {params.code} --experiment {wildcards.experiment}"
         " {params.runs} --out {params.out:q} --log {log:q}"

@@ -19,7 +19,7 @@ rule simulate_policies:
         code=code("simulate_policies"),
         out=subpath(output.run, parent=True),
     shell:
-        "{STAGE} simulate_policies --cfg {params.cfg:q} --code {params.code} --experiment {wildcards.experiment}"
+        "python -m expertmiss simulate_policies --cfg {params.cfg:q} --code {params.code} --experiment {wildcards.experiment}"
         " --input trace={input.trace:q} --input calibration={input.calibration:q} --out {params.out:q} --log {log:q}"
 
 
@@ -37,5 +37,5 @@ rule summarize_policies:
         code=code("summarize_policies"),
         out=subpath(output.run, parent=True),
     shell:
-        "{STAGE} summarize_policies --cfg {params.cfg:q} --code {params.code} --experiment {wildcards.experiment}"
+        "python -m expertmiss summarize_policies --cfg {params.cfg:q} --code {params.code} --experiment {wildcards.experiment}"
         " --input cells={input.cells:q} --out {params.out:q} --log {log:q}"

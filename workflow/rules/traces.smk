@@ -2,6 +2,7 @@
 #
 # capture_traces  tokens.parquet, model -> trace.safetensors
 # analyze_traces  trace.safetensors     -> gate_weight.parquet, reuse.parquet
+# describe_model  tokens.parquet, model -> card.json, README.md (the model's card; no run under substitution is looked at)
 
 
 rule capture_traces:
@@ -13,13 +14,13 @@ rule capture_traces:
         run="results/{experiment}/capture_traces/{model}/{corpus}/{split}/run.json",
     log:
         "results/{experiment}/capture_traces/{model}/{corpus}/{split}/capture_traces.log",
-    threads: 2
+    threads: CONFIG["capture"]["threads"]
     params:
         cfg=cfg("capture_traces"),
         code=code("capture_traces"),
         out=subpath(output.run, parent=True),
     shell:
-        "OMP_NUM_THREADS={threads} {STAGE} capture_traces --cfg {params.cfg:q} --code {params.code} --experiment {wildcards.experiment}"
+        "python -m expertmiss capture_traces --cfg {params.cfg:q} --code {params.code} --experiment {wildcards.experiment}"
         " --input tokens={input.tokens:q} --value split={wildcards.split} --out {params.out:q} --log {log:q}"
 
 
@@ -37,5 +38,25 @@ rule analyze_traces:
         code=code("analyze_traces"),
         out=subpath(output.run, parent=True),
     shell:
-        "{STAGE} analyze_traces --cfg {params.cfg:q} --code {params.code} --experiment {wildcards.experiment}"
+        "python -m expertmiss analyze_traces --cfg {params.cfg:q} --code {params.code} --experiment {wildcards.experiment}"
         " --input trace={input.trace:q} --out {params.out:q} --log {log:q}"
+
+
+rule describe_model:
+    input:
+        tokens="results/{experiment}/tokenize_corpus/{model}/{corpus}/tokens.parquet",
+        model=model_files,
+    output:
+        figures="results/{experiment}/describe_model/{model}/{corpus}/card.json",
+        card="results/{experiment}/describe_model/{model}/{corpus}/README.md",
+        run="results/{experiment}/describe_model/{model}/{corpus}/run.json",
+    log:
+        "results/{experiment}/describe_model/{model}/{corpus}/describe_model.log",
+    threads: CONFIG["card"]["threads"]
+    params:
+        cfg=cfg("describe_model"),
+        code=code("describe_model"),
+        out=subpath(output.run, parent=True),
+    shell:
+        "python -m expertmiss describe_model --cfg {params.cfg:q} --code {params.code} --experiment {wildcards.experiment}"
+        " --input tokens={input.tokens:q} --out {params.out:q} --log {log:q}"

@@ -13,4 +13,4 @@ rule mlflow_sync:
         code=code("mlflow_sync"),
         out=subpath(output.run, parent=True),
     shell:
-        "{STAGE} mlflow_sync --cfg {params.cfg:q} --code {params.code} --input results=results --out {params.out:q} --log {log:q}"
+        "python -m expertmiss mlflow_sync --cfg {params.cfg:q} --code {params.code} --input results=results --out {params.out:q} --log {log:q}"

@@ -18,9 +18,10 @@ from expertmiss.errors import UserError, suggest
 
 # What a stage reads: dotted paths into the composed configuration. A change elsewhere does not re-run it.
 SECTIONS: dict[str, tuple[str, ...]] = {
-    "download_packages": ("corpus",),
     "build_corpus": ("corpus",),
-    "tokenize_corpus": ("corpus", "model.path", "model.revision"),
+    "tokenize_corpus": ("corpus.name", "corpus.tokens", "model.path", "model.revision"),
+    "build_topic_shift": ("corpus.name", "corpus.seed", "corpus.shift_split", "corpus.shift_streams", "corpus.shift_piece_tokens", "corpus.shift_topics"),
+    "describe_model": ("model", "card", "host", "corpus.name"),
     "capture_traces": ("model", "capture", "host", "corpus.name"),
     "analyze_traces": ("stats",),
     "simulate_policies": ("simulate", "policies"),

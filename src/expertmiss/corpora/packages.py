@@ -4,9 +4,6 @@ Nothing is installed or imported. A list is a file in pip's hash-pinned requirem
 behind each line names the split that the package belongs to, for good::
 
     toolz==1.1.0 --hash=sha256:15cc...  # exploratory
-
-Stage download_packages: inputs are the lists and the cache folder; outputs are the wheels in it, each verified, and ``wheels.json``
-(SHA-256 by package) in the stage's folder.
 """
 
 from __future__ import annotations
@@ -15,18 +12,14 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from expertmiss.errors import UserError, suggest
-from expertmiss.files import sha256_file, write_json
+from expertmiss.files import sha256_file
 from expertmiss.progress import Progress
-from expertmiss.provenance import write_run
-from expertmiss.stages import Context
 
 SPLITS = ("train", "calibration", "pilot", "exploratory", "confirmatory", "generation")
 # Near-duplicates are dropped from the later split of this order, so a split's text depends on the splits before it alone: a run that
@@ -54,29 +47,6 @@ class Package:
     def requirement(self) -> str:
         """The package's line in pip's requirements format, without the comment."""
         return f"{self.source} --hash=sha256:{self.sha256}"
-
-
-def run(cfg: Mapping[str, Any], *, out: Path, context: Context) -> None:
-    """Download what ``cfg["corpus"]`` needs and the cache does not hold.
-
-    Raises:
-        UserError: a list cannot be read or a wheel cannot be had.
-    """
-    started, clock = datetime.now(UTC), time.monotonic()
-    corpus = cfg["corpus"]
-    packages = select_packages(corpus, corpus["splits"])
-    wheels = fetch_wheels(packages, corpus["cache"], context.journal)
-    write_json(out / "wheels.json", {package.source: package.sha256 for package in packages})
-    write_run(
-        out, stage="download_packages", experiment=context.experiment, name=f"wheels of corpus {corpus['name']}", config=dict(cfg),
-        source_hash=context.source_hash, inputs=package_lists(corpus, corpus["splits"]), outputs=[out / "wheels.json"],
-        metrics={"wheels": len(wheels), "bytes": sum(path.stat().st_size for path in wheels.values())},
-        timings={"total_s": time.monotonic() - clock}, started=started,
-        labels={
-            "substrate": "none", "routing": "none", "time": "none", "host": "none", "status": "exploratory",
-            "n": {"wheels": len(wheels)}, "notes": [],
-        },
-    )  # fmt: skip
 
 
 def order_needed(splits: Sequence[str]) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ def draw(tables: Tables) -> matplotlib.figure.Figure:
         linewidth=0,
         label="80 % of token-layers",
     )
-    axes.bar(rank, overall["q75"] - overall["q25"], bottom=overall["q25"], width=0.74, color=BLUE, alpha=0.22, linewidth=0, label="50 %")
+    axes.bar(rank, overall["q75"] - overall["q25"], bottom=overall["q25"], width=0.74, color=BLUE, alpha=0.22, linewidth=0, label="50 % of them")
     axes.hlines(overall["q50"], rank - 0.37, rank + 0.37, color=BLUE, linewidth=1.0, label="median")
     looks = domain_looks(set(table["domain"]) - {ALL})
     for place, (name, look) in enumerate(looks.items()):
@@ -42,7 +42,7 @@ def draw(tables: Tables) -> matplotlib.figure.Figure:
             markersize=2.6,
             linestyle="none",
             elinewidth=0.8,
-            label=f"mean, {name}",
+            label=name,
         )
     axes.axhline(HEAVY, color=MUTED, linewidth=0.7, linestyle=(0, (4, 2)))
     axes.annotate(

@@ -44,6 +44,7 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path) -> No
     """
     started, clock = datetime.now(UTC), time.monotonic()
     model_cfg, options = cfg["model"], cfg["card"]
+    torch.set_num_threads(options["threads"])
     table = pd.read_parquet(tokens)
     model, _ = load_model(model_cfg["path"], dtype=model_cfg["dtype"], device=model_cfg["device"], revision=model_cfg["revision"])
     recorder = RouterRecorder(model)

@@ -28,7 +28,6 @@ import torch
 from torch import Tensor
 
 from expertmiss.errors import UserError
-from expertmiss.models.export import export_model
 from expertmiss.models.fast_model import FastModel
 from expertmiss.models.options import TrainOptions, options_from
 from expertmiss.models.train_data import TokenFiles
@@ -210,6 +209,8 @@ def train(options: TrainOptions, data: Path, work: Path, out: Path | None, trunk
         return
     trainer.decay(decay_steps(trainer.position.step, options.decay_share))
     if not trainer.stopped:
+        from expertmiss.models.export import export_model  # transformers takes seconds to import: only where it is used
+
         shipped = FastModel(options.shape)
         shipped.load_state_dict(trainer.model.state_dict())  # the values that are stored, evaluated in float32
         held_out = held_out_nll(shipped, trainer.data, FINAL_SEQUENCES)

@@ -75,11 +75,8 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, trace: Path, calibr
 def _cell(trace: Trace, meters: dict[str, Any], policy: dict[str, Any], share: float, capacity: int, seed: int) -> pd.DataFrame:
     """One row a document: who, what, and the meters summed over layers."""
     documents = meters["document"]
-    first = (
-        np.searchsorted(trace.document, documents)
-        if np.all(np.diff(trace.document) >= 0)
-        else np.array([np.argmax(trace.document == d) for d in documents])
-    )
+    # Documents are contiguous runs, in the order of the trace.
+    first = np.flatnonzero(np.diff(trace.document, prepend=trace.document[0] - 1))
     frame = pd.DataFrame({
         "model": trace.meta.model, "corpus": trace.meta.corpus, "split": trace.meta.split,
         "policy": policy["name"], "miss_rule": policy["miss_rule"]["name"], "eviction": policy["eviction"]["name"], "admission": policy["admission"]["name"],
@@ -88,7 +85,7 @@ def _cell(trace: Trace, meters: dict[str, Any], policy: dict[str, Any], share: f
     })  # fmt: skip
     for name, values in meters.items():
         if values.ndim == 2:
-            frame[name] = values.sum(axis=1)
+            frame["capacity_misses" if name == "capacity" else name] = values.sum(axis=1)
     frame["token_layers"] = meters["tokens"].sum(axis=1)
     frame["tokens"] = meters["tokens"][:, 0]
     return frame

@@ -39,6 +39,7 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path, split
     """
     started, clock = datetime.now(UTC), time.monotonic()
     model_cfg, capture = cfg["model"], cfg["capture"]
+    torch.set_num_threads(capture["threads"])
     documents = choose_documents(pd.read_parquet(tokens), split, capture["documents"], tokens)
     text = np.stack([np.asarray(row, dtype=np.int64) for row in documents["tokens"]])
     model, _ = load_model(model_cfg["path"], dtype=model_cfg["dtype"], device=model_cfg["device"], revision=model_cfg["revision"])
@@ -95,7 +96,7 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path, split
 
 
 def choose_documents(table: pd.DataFrame, split: str, most: int, origin: Path) -> pd.DataFrame:
-    """At most ``most`` documents of ``split``, spread evenly: the first of every source, then the second of every source, and so on.
+    """At most ``most`` documents of ``split``, spread evenly over domains, and within a domain over its sources.
 
     Args:
         table: columns document, split, domain, source, tokens, topic_change.
@@ -108,10 +109,11 @@ def choose_documents(table: pd.DataFrame, split: str, most: int, origin: Path) -
     if chosen.empty:
         present = ", ".join(sorted(table["split"].unique())) or "none"
         raise UserError(f"{origin}: no document of split '{split}' (present: {present}); add text or change capture.splits")
-    # Sources are ordered within their domain, and domains take turns, so that a small sample holds every domain.
-    chosen = chosen.assign(turn=chosen.groupby("source").cumcount())
-    chosen = chosen.assign(place=chosen.groupby(["turn", "domain"]).cumcount())
-    return chosen.sort_values(["turn", "place", "domain"]).head(most).sort_values("document").drop(columns=["turn", "place"])
+    # Domains take turns, and within a domain its sources do, so that a small sample holds every domain and many sources.
+    chosen = chosen.assign(turn=chosen.groupby(["domain", "source"]).cumcount())
+    chosen = chosen.sort_values(["turn", "document"])
+    chosen = chosen.assign(place=chosen.groupby("domain").cumcount())
+    return chosen.sort_values(["place", "domain"]).head(most).sort_values("document").drop(columns=["turn", "place"])
 
 
 def _record(recorder: RouterRecorder, batch: NDArray[np.int64], depth: int) -> dict[str, NDArray[Any]]:

@@ -10,7 +10,14 @@ from expertmiss.models.adapters.base import Adapter, RouterModule, layers_with, 
 def routers(model: Any) -> list[RouterModule]:
     """Routers of the layers that have experts."""
     config = model.config
-    return softmax_triples(layers_with(model, "router", "block_sparse_moe"), "router", config.num_local_experts, config.num_experts_per_tok, True, gating="softmax_after_topk")
+    return softmax_triples(
+        layers_with(model, "router", "block_sparse_moe"),
+        "router",
+        config.num_local_experts,
+        config.num_experts_per_tok,
+        True,
+        gating="softmax_after_topk",
+    )
 
 
 GRANITEMOE = Adapter("granitemoe", routers)
