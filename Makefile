@@ -44,10 +44,10 @@ ui: setup ## browse the results in MLflow
 	$(BIN)/expertmiss ui
 
 test: setup-dev ## tests that need only what pip installs
-	$(BIN)/python -m pytest -m "not system" --numprocesses 2
+	$(BIN)/python -m pytest -m "not system" --numprocesses 2 --dist loadgroup
 
 test-all: setup-dev lint asan ## every test: adds Debian packages' tests, sanitizers and linters
-	$(BIN)/python -m pytest --numprocesses 2
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 
 asan: setup-dev ## the core's tests under ASan and UBSan
 	PYTHON=$(BIN)/python bash tests/core/run_sanitized.sh

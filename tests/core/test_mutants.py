@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from core_helpers import counts_of, meta, policy, random_logits, run
+from core_helpers import counts_of, meta, policy, run
 
 from expertmiss import _core
 
 EXPERTS, TOP_K, TOKENS, CAPACITY = 16, 4, 120, 6
-# twin experts share their logits, so that ties are everywhere
-TIED = np.repeat(random_logits(4, 1, TOKENS, EXPERTS // 2), 2, axis=2)
+# twin experts share their logits, so that ties are everywhere; little recency, so that misses are
+TIED = np.repeat(np.random.default_rng(4).normal(size=(1, TOKENS, EXPERTS // 2)).astype(np.float32), 2, axis=2)
 CHOSEN = policy("threshold", tau=0.3, initial="warm", admission={"name": "background", "beta": 0.3, "delay": 2})
 
 

@@ -32,6 +32,7 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, trace: Path, calibr
     """
     started, clock = datetime.now(UTC), time.monotonic()
     grid = cfg["simulate"]
+    core.check_core_fresh()
     recorded, counted = Trace.open(trace, check_values=True), Trace.open(calibration, check_values=True)
     for name in ("model_revision", "layers", "experts", "top_k"):
         if getattr(recorded.meta, name) != getattr(counted.meta, name):

@@ -25,6 +25,7 @@ from expertmiss.errors import UserError
 from expertmiss.files import atomic_path, sha256_bytes, sha256_file, sha256_json
 from expertmiss.models.load import load_model
 from expertmiss.models.routers import RouterRecorder
+from expertmiss.policies import check_core_fresh
 from expertmiss.progress import Progress
 from expertmiss.provenance import digests, write_run
 from expertmiss.stages import Context
@@ -40,6 +41,7 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path, split
     started, clock = datetime.now(UTC), time.monotonic()
     model_cfg, capture = cfg["model"], cfg["capture"]
     torch.set_num_threads(capture["threads"])
+    check_core_fresh()
     documents = choose_documents(pd.read_parquet(tokens), split, capture["documents"], tokens)
     text = np.stack([np.asarray(row, dtype=np.int64) for row in documents["tokens"]])
     model, _ = load_model(model_cfg["path"], dtype=model_cfg["dtype"], device=model_cfg["device"], revision=model_cfg["revision"])
