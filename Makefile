@@ -58,7 +58,7 @@ lint: setup-dev ## ruff, mypy, snakefmt, clang-format, codespell, snakemake --li
 	$(BIN)/mypy
 	$(BIN)/snakefmt --check Snakefile workflow
 	$(BIN)/clang-format --dry-run --Werror $$(git ls-files 'src/*.cpp' 'src/*.hpp')
-	$(BIN)/codespell README.md CONTRIBUTING.md docs src tests config workflow prereg
+	$(BIN)/codespell README.md CONTRIBUTING.md docs src tests config workflow
 	$(BIN)/snakemake --lint
 
 format: setup-dev ## rewrite the sources in house style

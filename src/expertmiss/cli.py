@@ -220,7 +220,7 @@ def ui(port: int) -> None:
     run(port)
 
 
-@cli.command("train-builtin", context_settings={"ignore_unknown_options": True})
+@cli.command("train-builtin", context_settings={"ignore_unknown_options": True}, add_help_option=False)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def train_builtin(arguments: tuple[str, ...]) -> None:
     """Train the small model that ships (hours; resumes)."""

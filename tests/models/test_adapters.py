@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-
 from expertmiss import _core
 from expertmiss.models.adapters import ADAPTERS
 from expertmiss.models.routers import RouterRecorder

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -184,6 +185,13 @@ def test_wrong_data_and_checkpoints_are_one_clear_line(data: Path, tmp_path: Pat
     trainer.extend_trunk(2)
     with pytest.raises(UserError, match=r"was trained with learning_rate = 0.002, not 0.1"):
         Trainer(options_from({**TINY, "learning_rate": 0.1}), data, tmp_path / "run").extend_trunk(3)
+    other = tmp_path / "other"
+    shutil.copytree(data, other)
+    tokens = bytearray(sorted(other.glob("*.bin"))[0].read_bytes())
+    tokens[-2] ^= 1
+    sorted(other.glob("*.bin"))[0].write_bytes(bytes(tokens))
+    with pytest.raises(UserError, match="was trained on other token files"):
+        Trainer(options, other, tmp_path / "run").extend_trunk(3)
     whole = (tmp_path / "run" / "trunk.pt").read_bytes()
     (tmp_path / "run" / "trunk.pt").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(UserError, match="not a training checkpoint"):

@@ -33,7 +33,9 @@ def test_every_explained_step_agrees_with_the_simulators_log(path: Path, name: s
     for t in (0, 1, 7, 19):
         text = explain_step(path, policy, 6 / 16, path, document=1, token=t, layer=1)
         rows = (log["document"] == 1) & (log["t"] == t) & (log["layer"] == 1)
-        told = re.findall(r"^ +(\d+) (hit|fetch|substitute|drop)\w* *(?:by (\d+) *)?(?:evicts (\d+))?", text.split("3. to 6.")[1].split("8.")[0], re.M)
+        told = re.findall(
+            r"^ +(\d+) (hit|fetch|substitute|drop)\w* *(?:by (\d+) *)?(?:evicts (\d+))?", text.split("3. to 6.")[1].split("8.")[0], re.M
+        )
         assert [int(expert) for expert, *_ in told] == log["expert"][rows].tolist()
         assert [int(by or -1) for _, _, by, _ in told] == log["substitute"][rows].tolist()
         assert [int(victim or -1) for *_, victim in told] == log["victim"][rows].tolist()
@@ -44,7 +46,9 @@ def test_totals_are_those_of_the_simulator(path: Path) -> None:
     trace = Trace.open(path)
     meters = simulate(trace, policy, 6, counts=request_counts(trace))
     text = simulate_one(path, policy, 6 / 16, path)
-    assert re.search(rf"^  hits +{meters['hits'].sum()} ", text, re.M) and re.search(rf"^  substituted +{meters['substituted'].sum()} ", text, re.M)
+    assert re.search(rf"^  hits +{meters['hits'].sum()} ", text, re.M) and re.search(
+        rf"^  substituted +{meters['substituted'].sum()} ", text, re.M
+    )
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -52,7 +53,9 @@ class Project:
 
 def write_texts(folder: Path, documents: int = 14) -> None:
     """Two domains of plain text, long enough for one document of tokens each."""
-    words = "the cache holds what the router asked for last and a miss has to wait or another expert stands in for it today".split()
+    words = re.findall(
+        r"\w+", "the cache holds what the router asked for last and a miss has to wait or another expert stands in for it today"
+    )
     for domain in ("first", "second"):
         (folder / domain).mkdir(parents=True)
         for number in range(documents):

@@ -20,7 +20,14 @@ from expertmiss.errors import UserError, suggest
 SECTIONS: dict[str, tuple[str, ...]] = {
     "build_corpus": ("corpus",),
     "tokenize_corpus": ("corpus.name", "corpus.tokens", "model.path", "model.revision"),
-    "build_topic_shift": ("corpus.name", "corpus.seed", "corpus.shift_split", "corpus.shift_streams", "corpus.shift_piece_tokens", "corpus.shift_topics"),
+    "build_topic_shift": (
+        "corpus.name",
+        "corpus.seed",
+        "corpus.shift_split",
+        "corpus.shift_streams",
+        "corpus.shift_piece_tokens",
+        "corpus.shift_topics",
+    ),
     "describe_model": ("model", "card", "host", "corpus.name"),
     "capture_traces": ("model", "capture", "host", "corpus.name"),
     "analyze_traces": ("stats",),

@@ -89,7 +89,7 @@ def _leaf(hint: Any) -> dict[str, Any]:
     if typing.get_origin(hint) is dict:
         return {"type": "object", "additionalProperties": _leaf(arguments[1])}
     item = arguments[0]
-    return {"type": "array", "items": _object(item) if dataclasses.is_dataclass(item) else _leaf(item)}
+    return {"type": "array", "items": _object(typing.cast(type, item)) if dataclasses.is_dataclass(item) else _leaf(item)}
 
 
 def _type_name(hint: Any) -> str:

@@ -168,7 +168,9 @@ class CaptureConfig:
 
     depth: int = opt(128, "M: experts kept per row of a trace (at most E).")
     batch: int = opt(8, "Documents in one forward pass.")
-    threads: int = opt(1, "Threads of a forward pass; hundreds of small experts are fastest with 1, since each product waits for its threads.")
+    threads: int = opt(
+        1, "Threads of a forward pass; hundreds of small experts are fastest with 1, since each product waits for its threads."
+    )
     splits: list[str] = opt(lambda: ["calibration", "exploratory"], "Splits that are recorded; warm starts count requests in calibration.")
     documents: int = opt(160, "Most documents recorded of each split, spread evenly over its packages and templates.")
 

@@ -26,7 +26,9 @@ def draw(tables: Tables) -> matplotlib.figure.Figure:
         linewidth=0,
         label="80 % of token-layers",
     )
-    axes.bar(rank, overall["q75"] - overall["q25"], bottom=overall["q25"], width=0.74, color=BLUE, alpha=0.22, linewidth=0, label="50 % of them")
+    axes.bar(
+        rank, overall["q75"] - overall["q25"], bottom=overall["q25"], width=0.74, color=BLUE, alpha=0.22, linewidth=0, label="50 % of them"
+    )
     axes.hlines(overall["q50"], rank - 0.37, rank + 0.37, color=BLUE, linewidth=1.0, label="median")
     looks = domain_looks(set(table["domain"]) - {ALL})
     for place, (name, look) in enumerate(looks.items()):

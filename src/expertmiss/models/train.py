@@ -63,7 +63,7 @@ class Trainer:
     def extend_trunk(self, until: int) -> None:
         """Continue the stable trunk until ``until`` steps are done (or a termination signal), then write its checkpoint."""
         if self._trunk.exists():
-            self.position = load_checkpoint(self._trunk, self.weights, self.options)
+            self.position = load_checkpoint(self._trunk, self.weights, self.options, self.data.digest)
         if self.position.step < until:
             self._train(until, self._trunk)
 
@@ -71,14 +71,14 @@ class Trainer:
         """Run the decay branch of ``steps`` steps off the trunk's checkpoint; a branch under way off the same checkpoint continues."""
         if not self._trunk.exists():
             raise UserError(f"{self._trunk}: no trunk to branch from; run the trunk first")
-        trunk = load_checkpoint(self._trunk, self.weights, self.options)
+        trunk = load_checkpoint(self._trunk, self.weights, self.options, self.data.digest)
         self.position = Position(trunk.step, trunk.seconds, branch=trunk.step, decay_steps=steps)
         if self._decay.exists():
-            earlier = load_checkpoint(self._decay, self.weights, self.options)
+            earlier = load_checkpoint(self._decay, self.weights, self.options, self.data.digest)
             if (earlier.branch, earlier.decay_steps) == (trunk.step, steps):
                 self.position = earlier
             else:
-                load_checkpoint(self._trunk, self.weights, self.options)
+                load_checkpoint(self._trunk, self.weights, self.options, self.data.digest)
         self._train(trunk.step + steps, self._decay)
 
     @property
@@ -104,10 +104,10 @@ class Trainer:
                 if position.step % options.evaluate_every == 0:
                     self._record_evaluation(checkpoint.stem)
                 if now - saved >= 60 * options.checkpoint_minutes and position.step < until:
-                    save_checkpoint(checkpoint, self.weights, position, options)
+                    save_checkpoint(checkpoint, self.weights, position, options, self.data.digest)
                     saved = now
                 last = time.monotonic()
-        save_checkpoint(checkpoint, self.weights, position, options)
+        save_checkpoint(checkpoint, self.weights, position, options, self.data.digest)
 
     def _step(self) -> dict[str, Any]:
         options, position = self.options, self.position

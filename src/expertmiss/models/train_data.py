@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from expertmiss.errors import UserError, suggest
+from expertmiss.files import sha256_file, sha256_json
 
 TokenArray = npt.NDArray[np.uint16]
 START = 0  # id of the token that begins every document (the tokenizer's <|endoftext|>)
@@ -51,6 +52,7 @@ class TokenFiles:
         if not (share >= 0).all() or share.sum() <= 0:
             raise UserError("train_builtin.weights: weights must be >= 0 and not all zero")
         self.domains = list(self.train)
+        self.digest = sha256_json({path.name: sha256_file(path) for path in sorted(folder.glob("*.bin"))})
         self.share = share / share.sum()
 
     def batch(self, seed: int, step: int, count: int) -> tuple[Tensor, npt.NDArray[np.int64]]:

@@ -95,26 +95,28 @@ class Position:
         return rate
 
 
-def save_checkpoint(path: Path, weights: MasterWeights, position: Position, options: TrainOptions) -> None:
-    """Write everything a run needs to continue; complete or absent."""
-    content = {"weights": weights.state(), "position": dataclasses.asdict(position), "options": dataclasses.asdict(options)}
+def save_checkpoint(path: Path, weights: MasterWeights, position: Position, options: TrainOptions, data: str) -> None:
+    """Write everything a run needs to continue, and the digest of the token files it read; complete or absent."""
+    content = {"weights": weights.state(), "position": dataclasses.asdict(position), "options": dataclasses.asdict(options), "data": data}
     with atomic_path(path) as temporary:
         torch.save(content, temporary)
 
 
-def load_checkpoint(path: Path, weights: MasterWeights, options: TrainOptions) -> Position:
+def load_checkpoint(path: Path, weights: MasterWeights, options: TrainOptions, data: str) -> Position:
     """Restore ``weights`` and return the position.
 
     Raises:
-        UserError: not a checkpoint, or written under other options.
+        UserError: not a checkpoint, or written under other options or from other token files (``data`` is their digest).
     """
     try:
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-        saved = content["options"]
+        saved, read = content["options"], content["data"]
     except Exception as problem:
         raise UserError(f"{path}: not a training checkpoint ({type(problem).__name__}); delete it to start again") from problem
     for name, value in dataclasses.asdict(options).items():
         if name not in FREE_OPTIONS and saved.get(name) != value:
             raise UserError(f"{path}: was trained with {name} = {saved.get(name)}, not {value}; use another run folder or the same value")
+    if read != data:
+        raise UserError(f"{path}: was trained on other token files; use another run folder, or the files it began with")
     weights.load(content["weights"])
     return Position(**content["position"])
