@@ -184,9 +184,15 @@ def synthesize(file: Path, out: Path, miss_rate: float, residency: float, seed: 
 @click.argument("overrides", nargs=-1)
 @click.option("--residency", default=0.25, show_default=True, help="Resident share of each layer's experts.")
 @click.option("--calibration", type=click.Path(path_type=Path), default=None, help="Trace whose request counts warm the cache.")
+@click.option("--log", type=click.Path(path_type=Path), default=None, help="Folder for the decision log: calls.parquet, landings.parquet.")
 @click.option("--explain", type=int, nargs=3, default=None, metavar="DOCUMENT TOKEN LAYER", help="Print one step in full.")
 def simulate(
-    file: Path, overrides: tuple[str, ...], residency: float, calibration: Path | None, explain: tuple[int, int, int] | None
+    file: Path,
+    overrides: tuple[str, ...],
+    residency: float,
+    calibration: Path | None,
+    log: Path | None,
+    explain: tuple[int, int, int] | None,
 ) -> None:
     """Run one policy over trace FILE, e.g. `expertmiss simulate FILE policy=rule_015 policy.miss_rule.tau=0.2`."""
     from expertmiss.config.compose import chosen_policy
@@ -195,7 +201,7 @@ def simulate(
 
     policy = chosen_policy(project_root(), overrides)
     if explain is None:
-        click.echo(simulate_one(file, policy, residency, calibration))
+        click.echo(simulate_one(file, policy, residency, calibration, log))
     else:
         click.echo(explain_step(file, policy, residency, calibration, *explain))
 

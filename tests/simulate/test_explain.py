@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from expertmiss.config.compose import load_policy
@@ -49,6 +50,21 @@ def test_totals_are_those_of_the_simulator(path: Path) -> None:
     assert re.search(rf"^  hits +{meters['hits'].sum()} ", text, re.M) and re.search(
         rf"^  substituted +{meters['substituted'].sum()} ", text, re.M
     )
+
+
+def test_the_decision_log_is_written_as_tables(path: Path, tmp_path: Path) -> None:
+    policy = {**load_policy(ROOT, "speed_first"), "admission": {"name": "background", "beta": 0.3, "delay": 2}}
+    simulate_one(path, policy, 6 / 16, path, tmp_path)
+    calls, landings = pd.read_parquet(tmp_path / "calls.parquet"), pd.read_parquet(tmp_path / "landings.parquet")
+    trace = Trace.open(path)
+    meters = simulate(trace, policy, 6, counts=request_counts(trace))
+    verdicts = calls["verdict"].value_counts()
+    assert len(calls) == meters["calls"].sum() and len(landings) == meters["landings"].sum() > 0
+    assert (verdicts["hit"], verdicts["fetch"], verdicts["substitute"]) == tuple(
+        meters[name].sum() for name in ("hits", "fetches", "substituted")
+    )
+    mass = calls.loc[calls["verdict"] == "substitute", "weight"].sum()
+    assert abs(mass - meters["mass"].sum()) < 1e-9
 
 
 @pytest.mark.parametrize(

@@ -151,5 +151,5 @@ def test_nan_logits_are_refused(model: Path, tmp_path: Path, monkeypatch: pytest
         return loaded, tokenizer
 
     monkeypatch.setattr(capture, "load_model", spoilt)
-    with pytest.raises(UserError, match="layer 1.*expert 3"):
+    with pytest.raises(UserError, match=r"layer 1.*expert 3"):
         record(configuration(model), tmp_path / "out", tokens_file(tmp_path / "tokens.parquet"))

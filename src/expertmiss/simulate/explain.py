@@ -10,19 +10,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from expertmiss import policies
-from expertmiss._core import Stepper
+from expertmiss._core import VERDICTS, Stepper
 from expertmiss.errors import UserError
+from expertmiss.files import atomic_path
 from expertmiss.simulate.capacity import resident_experts
 from expertmiss.traces.format import Layer, Trace
 
 
-def simulate_one(path: Path, policy: dict[str, Any], residency: float, calibration: Path | None) -> str:
-    """Totals of one policy over a trace, as text."""
+def simulate_one(path: Path, policy: dict[str, Any], residency: float, calibration: Path | None, log: Path | None = None) -> str:
+    """Totals of one policy over a trace, as text; with ``log``, its decision log goes to ``log/calls.parquet`` and ``log/landings.parquet``."""
     trace, counts, capacity = _prepare(path, policy, residency, calibration)
-    meters = policies.simulate(trace, policy, capacity, counts=counts)
+    meters = policies.simulate(trace, policy, capacity, counts=counts, log=log is not None)
+    if log is not None:
+        write_log(meters["log"], log)
     calls = int(meters["calls"].sum())
     lines = [
         f"{policy['name']} over {path.name}: C = {capacity} of {trace.meta.experts}, {trace.meta.tokens:,} tokens x {trace.meta.layers} layers, {calls:,} calls"
@@ -34,6 +39,17 @@ def simulate_one(path: Path, policy: dict[str, Any], residency: float, calibrati
     lines.append(f"  substituted mass  {meters['mass'].sum() / steps:>12.5f}  per token-layer")
     lines.append(f"  agreement         {meters['agreement'].sum() / steps:>12.5f}  |executed n S| / K")
     return "\n".join(lines)
+
+
+def write_log(log: Any, folder: Path) -> None:
+    """The core's decision log as two tables: one row a call (verdict by name, substitute and victim or -1), one row a landing."""
+    for name in ("calls", "landings"):
+        table = pa.table(dict(log[name]))
+        if name == "calls":
+            verdict = pa.DictionaryArray.from_arrays(pa.array(log[name]["verdict"], pa.int8()), pa.array(VERDICTS))
+            table = table.set_column(table.schema.get_field_index("verdict"), "verdict", verdict)
+        with atomic_path(folder / f"{name}.parquet") as target:
+            pq.write_table(table, target)
 
 
 def explain_step(

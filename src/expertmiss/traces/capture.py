@@ -132,7 +132,9 @@ def _record(recorder: RouterRecorder, batch: NDArray[np.int64], depth: int) -> d
                 answer.logits, depth=depth, top_k=geometry.top_k, gating=geometry.gating, bias=bias, groups=geometry.groups
             )
         except ValueError as problem:
-            raise UserError(f"the model's router in layer {geometry.layer_indices[index]}: {problem}; check the model's files and model.dtype") from None
+            raise UserError(
+                f"the model's router in layer {geometry.layer_indices[index]}: {problem}; check the model's files and model.dtype"
+            ) from None
         found |= {f"ids.{index}": ids, f"z.{index}": z, f"lse.{index}": lse, f"zmin.{index}": zmin}
         chosen = np.sort(ids[:, : geometry.top_k].astype(np.int64), axis=1)
         mismatches += int((chosen != np.sort(answer.ids, axis=1)).any(axis=1).sum())
