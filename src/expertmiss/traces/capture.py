@@ -91,7 +91,7 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path, split
     timings = {"forward_s": captured - clock, "total_s": time.monotonic() - clock}
     write_run(
         out, stage="capture_traces", experiment=context.experiment, name=f"capture {split} traces of {model_cfg['name']} on {cfg['corpus']['name']}",
-        config=cfg, source_hash=context.source_hash, inputs=[tokens, *_local(Path(model_cfg["path"]))], outputs=[out / "trace.safetensors"],
+        config={**cfg, "split": split}, source_hash=context.source_hash, inputs=[tokens, *_local(Path(model_cfg["path"]))], outputs=[out / "trace.safetensors"],
         metrics={"documents": len(documents), "tokens": int(text.size), "set_mismatches": mismatches, "tokens_per_second": text.size / timings["forward_s"]},
         timings=timings, labels=labels, started=started,
     )  # fmt: skip
