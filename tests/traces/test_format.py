@@ -139,6 +139,27 @@ def test_fuzzed_bytes_never_crash_the_reader(good: Path, tmp_path: Path, data: s
         assert "\n" not in str(problem)
 
 
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    seed=st.integers(0, 2**32 - 1), layers=st.integers(1, 3), experts=st.integers(2, 40), documents=st.integers(1, 4), length=st.integers(1, 9),
+    shape=st.tuples(st.floats(0, 1), st.floats(0, 1)), text=st.text(max_size=20), bias=st.booleans(),
+)  # fmt: skip
+def test_whatever_is_written_is_read_back(
+    tmp_path: Path, seed: int, layers: int, experts: int, documents: int, length: int, shape: tuple[float, float], text: str, bias: bool
+) -> None:
+    depth = 1 + int(shape[0] * (experts - 1))
+    meta, tensors = random_trace(seed, layers, experts, 1 + int(shape[1] * (depth - 1)), depth, documents, length)
+    meta.model, meta.extra = text, {"note": text}
+    meta.bias = [[float(layer)] * experts for layer in range(layers)] if bias else None
+    path = tmp_path / "written.safetensors"
+    write_trace(path, meta, tensors)
+    trace = Trace.open(path, check_values=True)
+    assert trace.meta == meta
+    for name, tensor in tensors.items():
+        np.testing.assert_array_equal(trace._tensors[name], tensor)
+        assert trace._tensors[name].dtype == tensor.dtype
+
+
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_fuzzed_headers_never_crash_the_reader(good: Path, tmp_path: Path, data: st.DataObject) -> None:
