@@ -11,7 +11,7 @@ CORE := CMakeLists.txt $(shell find src/core -type f)
 SNAKEMAKE := $(BIN)/snakemake --cores $(CORES) --config experiment=$(EXPERIMENT) $(if $(OVERRIDES),'overrides=[$(OVERRIDES)]')
 
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-dev reproduce figures report ui test test-all asan lint format config-docs clean
+.PHONY: help setup setup-dev reproduce figures report card ui test test-all asan lint format config-docs clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,10 @@ figures: setup ## only the figures
 
 report: setup ## only the report
 	$(SNAKEMAKE) report
+
+card: setup ## describe the built-in model anew: models/builtin/README.md
+	$(SNAKEMAKE) card
+	cp results/$(EXPERIMENT)/describe_model/builtin/builtin/README.md models/builtin/README.md
 
 ui: setup ## browse the results in MLflow
 	$(BIN)/expertmiss ui
