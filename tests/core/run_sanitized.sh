@@ -20,8 +20,20 @@ done
 module=$(find "$build" -name '_core*.so')
 echo "sanitized core: $module"
 
-# Left out: libcachesim, whose own code ASan stops; and what spends its time in the oracle, not in the core.
-export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1
-export EXPERTMISS_SANITIZED_CORE=$module PYTHONPATH=$PWD/tests/core
-LD_PRELOAD="${runtimes[*]}" "$python" -m pytest tests/core -p sanitized_core -p no:cacheprovider --numprocesses 2 --quiet \
-    --ignore tests/core/test_libcachesim.py -m "not slow" "$@"
+# Reports go to files: what a dying process prints, pytest has captured.
+reports=$build/report
+rm -f "$reports".*
+export ASAN_OPTIONS=detect_leaks=0:log_path=$reports UBSAN_OPTIONS=print_stacktrace=1:log_path=$reports
+export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 PYTHONMALLOC=malloc EXPERTMISS_SANITIZED_CORE=$module PYTHONPATH=$PWD/tests/core
+
+# Left out: libcachesim, whose own code ASan stops, and the slow tests, which spend their time in the oracle.
+status=0
+LD_PRELOAD="${runtimes[*]}" "$python" -m pytest tests/core -p sanitized_core -p no:cacheprovider --numprocesses 2 --max-worker-restart 0 --quiet \
+    --ignore tests/core/test_libcachesim.py -m "not slow" "$@" || status=$?
+for report in "$reports".*; do
+    if [ -s "$report" ]; then
+        cat "$report"
+        status=1
+    fi
+done
+exit "$status"
