@@ -38,8 +38,8 @@ localrules:
 rule all:
     default_target: True
     input:
-        rules_report(),
-        "results/mlflow/run.json",
+        results(),
+        "results/mlflow/mlflow.db",
 
 
 include: "workflow/rules/corpora.smk"
@@ -51,7 +51,7 @@ include: "workflow/rules/tracking.smk"
 
 rule report:
     input:
-        rules_report(),
+        f"reports/{EXPERIMENT}/index.html",
 
 
 rule card:

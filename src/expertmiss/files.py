@@ -35,8 +35,13 @@ def atomic_path(target: Path | str) -> Iterator[Path]:
             os.fsync(written.fileno())
         os.chmod(temporary, 0o644)
         os.replace(temporary, target)
-    except OSError as problem:
-        raise UserError(f"{target}: cannot be written ({problem.strerror or problem}); free space or choose another folder") from problem
+    except Exception as problem:
+        # Not imported: safetensors wraps a failed write in its own kind, and most commands never need the library.
+        wrapped = type(problem).__name__ == "SafetensorError" and "os error" in str(problem).lower()
+        if not (isinstance(problem, OSError) or wrapped):
+            raise
+        reason = (getattr(problem, "strerror", None) or str(problem) or type(problem).__name__).splitlines()[0]
+        raise UserError(f"{target}: cannot be written ({reason}); free space or choose another folder") from problem
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
@@ -63,7 +68,7 @@ def read_json(path: Path | str) -> Any:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as problem:
+    except (ValueError, RecursionError) as problem:  # not UTF-8, not JSON, a number of thousands of digits
         raise UserError(f"{path}: not a JSON file ({problem}); delete it and run the stage that writes it again") from None
 
 

@@ -123,3 +123,12 @@ def test_training_tokens(corpus: dict[str, Any], tmp_path: Path) -> None:
         held_out = np.fromfile(tmp_path / "data" / f"{domain}.val.bin", dtype=np.uint16).reshape(-1, corpus["tokens"])
         assert len(held_out) == entry["val_documents"] > 0 and (held_out[:, 0] == 0).all() and (held_out[:, 1:] != 0).all()
     assert set(store.read_documents(tmp_path / "data" / "documents" / "documents.parquet")["split"]) == {"train", "pilot"}
+
+
+def test_dropped_duplicates_are_counted(corpus: dict[str, Any], tmp_path: Path, context: Context) -> None:
+    for splits in (ALL, corpus["splits"]):
+        built({**corpus, "splits": splits}, tmp_path, context)
+        counted = json.loads((tmp_path / "manifest.json").read_text())["dropped_duplicates"]
+        metrics = json.loads((tmp_path / "run.json").read_text())["metrics"]
+        assert metrics["dropped_duplicates"] == sum(counted.values())
+        assert set(counted) == ({"train/code"} if splits == ALL else set())  # prose that train_copy repeats is stripped as blocks before

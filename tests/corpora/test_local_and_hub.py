@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import types
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pandas as pd
 import pytest
 
 from expertmiss.corpora import build, hub, local, store
+from expertmiss.corpora.duplicates import shingles
 from expertmiss.errors import UserError
 from expertmiss.stages import Context
 from tests.corpora.samples import sentences
@@ -139,3 +141,17 @@ def test_missing_field(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_datasets(monkeypatch, lambda *words, **options: [{"title": "x", "text": "y"}])
     with pytest.raises(UserError, match="has no text field 'body'; its fields are: title, text"):
         hub.read_documents(hub_corpus())
+
+
+def test_copies_are_dropped_and_counted(tmp_path: Path) -> None:
+    """Short repetitive text has no shingle to compare: exact copies are found all the same."""
+    folder = tmp_path / "text"
+    folder.mkdir()
+    assert len(shingles("la la " * 150)) == 0
+    for name, text in {"a": "la la " * 150, "b": "la la " * 150, "c": sentences("c", 20), "d": sentences("c", 20)}.items():
+        (folder / f"{name}.txt").write_text(text, encoding="utf-8")
+    dropped: Counter[tuple[str, str]] = Counter()
+    documents = local.read_documents(local_corpus(folder), dropped)
+    assert {document.source for document in documents} == {"file:a.txt", "file:c.txt"}
+    assert len({document.text for document in documents}) == len(documents)
+    assert dropped["none", "local"] == dropped.total() == len(documents)  # as many as were kept, for each has one copy

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import shutil
 
 import matplotlib as mpl
 import numpy as np
@@ -136,6 +137,16 @@ def test_no_known_table_and_no_labels_are_refused(statistics, tmp_path):
     read_table(statistics["summary"]).frame.to_parquet(bare)
     with pytest.raises(UserError, match="no labels"):
         run({"report": {"quick": True}}, tables=[bare], out=tmp_path / "results", context=CONTEXT)
+
+
+def test_a_table_that_run_json_disagrees_with_is_refused(statistics, tmp_path):
+    folder = tmp_path / "results" / "test" / "analyze_traces"
+    shutil.copytree(statistics["reuse"].parent, folder)
+    run({"report": {"quick": True}}, tables=[folder / "reuse.parquet"], out=tmp_path / "results" / "before", context=CONTEXT)
+    table = read_table(folder / "reuse.parquet")
+    write_table(folder / "reuse.parquet", table.frame.assign(share=table.frame["share"] / 2), table.labels, table.sources)
+    with pytest.raises(UserError, match=r"reuse\.parquet: changed since analyze_traces wrote it \(run\.json disagrees\)"):
+        run({"report": {"quick": True}}, tables=[folder / "reuse.parquet"], out=tmp_path / "results" / "after", context=CONTEXT)
 
 
 def test_tables_of_different_substrates_share_no_artifact(statistics, tmp_path):

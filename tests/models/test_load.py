@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from expertmiss.errors import UserError
@@ -100,3 +103,71 @@ def test_hub_out_of_reach_says_which_files_to_place(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(UserError, match=r"nobody/nothing: not in the local cache .* place config\.json, .* and set model\.path"):
         load_model("nobody/nothing")
+
+
+def spoilt_weights(folder: Path, tensors: dict[str, Any]) -> None:
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def test_weights_that_are_not_the_model_s_are_refused(tiny_folder: Path, tmp_path: Path) -> None:
+    """Never filled with random numbers, never left out."""
+    name = "model.layers.1.mlp.gate.weight"
+    for change, message in (
+        ("missing", f"weight '{name}' is not in the checkpoint"),
+        ("unexpected", "weight 'model.other.weight' is not a weight of this model"),
+        ("mismatched", "cannot be loaded|another shape"),
+    ):
+        folder = tmp_path / change
+        shutil.copytree(tiny_folder, folder)
+        tensors = load_file(folder / "model.safetensors")
+        if change == "missing":
+            del tensors[name]
+        elif change == "unexpected":
+            tensors["model.other.weight"] = torch.zeros(3)
+        else:
+            tensors[name] = tensors[name][:, :8].contiguous()
+        spoilt_weights(folder, tensors)
+        with pytest.raises(UserError, match=message) as caught:
+            load_model(folder)
+        assert str(folder) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_tied_output_weights_are_not_missing(tiny_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "tied"
+    shutil.copytree(tiny_folder, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "tie_word_embeddings": True}))
+    tensors = load_file(folder / "model.safetensors")
+    tensors.pop("lm_head.weight", None)
+    spoilt_weights(folder, tensors)
+    model, _ = load_model(folder)
+    assert torch.equal(model.lm_head.weight, model.model.embed_tokens.weight)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("config.json", "[1, 2]"),
+        ("config.json", "{"),
+        ("config.json", '{"model_type": "qwen3_moe", "hidden_size": "wide"}'),
+        ("config.json", '{"model_type": "qwen3_moe", "hidden_size": 48, "num_attention_heads": 5, "vocab_size": 7}'),
+        ("tokenizer.json", "{}"),
+        ("tokenizer.json", "[]"),
+    ],
+)
+def test_damaged_files_are_one_line(tiny_folder: Path, tmp_path: Path, name: str, content: str) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_folder, folder)
+    (folder / name).write_text(content)
+    with pytest.raises(UserError) as caught:
+        load_model(folder)
+    assert str(caught.value).startswith(str(folder)) and "\n" not in str(caught.value)
+
+
+def test_cuda_without_cuda_is_one_line(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without(*arguments: Any, **options: Any) -> None:
+        raise AssertionError("Torch not compiled with CUDA enabled")
+
+    monkeypatch.setattr(torch.nn.Module, "to", without)
+    with pytest.raises(UserError, match=r"model\.device 'cuda': cannot be used \(Torch not compiled"):
+        load_model(tiny_folder, device="cuda")

@@ -14,7 +14,7 @@ from expertmiss.report.numbers import Numbers, digits_for, latex_text, macro_nam
     [
         ("share", 0.59049, False, "59.0\u00a0%"), ("share", 0.0042, False, "0.42\u00a0%"), ("share", 0.0, False, "0\u00a0%"),
         ("share", -0.0123, True, "−1.2\u00a0points"), ("share", 0.0123, True, "+1.2\u00a0points"), ("share", -1e-9, True, "0.00\u00a0points"),
-        ("weight", 0.07049, False, "0.070"), ("weight", 0.00049, False, "0.0005"), ("experts", 1.639, False, "1.64"), ("nats", math.nan, False, "–"),
+        ("weight", 0.07049, False, "0.070"), ("weight", 0.00049, False, "0.0005"), ("experts", 1.639, False, "1.639"), ("nats", math.nan, False, "–"),
     ],
 )  # fmt: skip
 def test_numbers_have_about_three_figures_and_their_unit(unit, value, signed, expected):

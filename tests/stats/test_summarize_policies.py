@@ -116,6 +116,12 @@ def test_few_sources_are_inconclusive(tmp_path):
         (lambda f: f.assign(model=np.where(f.index % 2, "a", "b")), "column 'model' holds 2 values"),
         (lambda f: f[f["policy"] != "fetch_all"], "no policy 'fetch_all'"),
         (
+            lambda f: f.assign(miss_rule=np.where(f["policy"] == "fetch_all", "substitute_all", f["miss_rule"])),
+            "'fetch_all', the lossless reference, has miss rule substitute_all",
+        ),
+        (lambda f: pd.concat([f, f.iloc[[3]]]), "'fetch_all' at capacity 8, seed 0, document 3 stands there twice"),
+        (lambda f: pd.concat([f, f.assign(residency=0.26)]), "residency 0.25, 0.26 are the same 8 resident experts"),
+        (
             lambda f: f.assign(eviction=np.where((f["document"] == 0) & (f["policy"] == "rule_015"), "fifo", f["eviction"])),
             "two definitions",
         ),

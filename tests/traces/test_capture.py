@@ -153,3 +153,69 @@ def test_nan_logits_are_refused(model: Path, tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(capture, "load_model", spoilt)
     with pytest.raises(UserError, match=r"layer 1.*expert 3"):
         record(configuration(model), tmp_path / "out", tokens_file(tmp_path / "tokens.parquet"))
+
+
+@pytest.mark.parametrize("option", ["documents", "batch", "threads", "depth"])
+def test_options_out_of_range_are_named(model: Path, tmp_path: Path, option: str) -> None:
+    tokens = tokens_file(tmp_path / "tokens.parquet")
+    with pytest.raises(UserError, match=rf"capture\.{option}: 0 is too few"):
+        record(configuration(model, **{option: 0}), tmp_path / "out", tokens)
+
+
+def test_a_depth_below_the_chosen_experts_is_refused(model: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"capture\.depth: 1 is less than the \d+ experts"):
+        record(configuration(model, depth=1), tmp_path / "out", tokens_file(tmp_path / "tokens.parquet"))
+
+
+def test_junk_tokens_are_one_line(model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "tokens.parquet"
+    good = pd.read_parquet(tokens_file(path))
+    junk: list[tuple[Any, str]] = [
+        (b"", "not a readable Parquet file"),
+        (b"junk" * 40, "not a readable Parquet file"),
+        (pd.DataFrame({"x": [1]}), "no column 'document'"),
+        (good.head(0).astype({"document": "int64"}), "no document of split"),
+        (good.assign(document=["a"] * 5), "whole number"),
+        (good.assign(domain=[None] * 5), "whole number"),
+        (good.assign(tokens=[[1] * (index + 1) for index in range(5)]), "one length"),
+        (good.assign(tokens=[["a"] * 12] * 5), "one length"),
+        (good.assign(tokens=[[]] * 5, topic_change=[[]] * 5), "empty or differ"),
+        (good.assign(topic_change=[[0]] * 5), "empty or differ"),
+        (good.assign(tokens=[[-3] * 12] * 5), "token id -3 does not fit"),
+    ]
+    for content, message in junk:
+        if isinstance(content, bytes):
+            path.write_bytes(content)
+        else:
+            content.to_parquet(path)
+        with pytest.raises(UserError, match=message) as caught:
+            record(configuration(model), tmp_path / "out", path)
+        assert str(caught.value).startswith(str(path)) and "\n" not in str(caught.value)
+    path.unlink()
+    with pytest.raises(UserError, match="no such file; run tokenize_corpus first"):
+        record(configuration(model), tmp_path / "out", path)
+
+
+def test_more_domains_than_a_byte_counts_are_refused(model: Path, tmp_path: Path) -> None:
+    path = tokens_file(tmp_path / "tokens.parquet", documents=256, length=2)
+    pd.read_parquet(path).assign(domain=[f"d{index}" for index in range(256)]).to_parquet(path)
+    with pytest.raises(UserError, match="256 domains, a trace holds at most 255"):
+        record(configuration(model, documents=256), tmp_path / "out", path)
+
+
+def test_digests_cover_every_shard_and_tokenizer_file(tmp_path: Path) -> None:
+    names = (
+        "config.json",
+        "model-1.safetensors",
+        "model-2.safetensors",
+        "model.safetensors.index.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    )
+    for name in names:
+        (tmp_path / name).write_text("a")
+    for name in names:
+        before = capture._model_digest(tmp_path, None), capture._tokenizer_digest(tmp_path, None)
+        (tmp_path / name).write_text("another")
+        after = capture._model_digest(tmp_path, None), capture._tokenizer_digest(tmp_path, None)
+        assert [old != new for old, new in zip(before, after, strict=True)] == [not name.startswith("tok"), name.startswith("tok")]

@@ -11,9 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from expertmiss.errors import UserError
+from expertmiss.files import atomic_path
 from expertmiss.traces.format import Trace, write_trace
 from expertmiss.traces.info import describe
 from tests.traces.traces_for_tests import random_trace
@@ -177,3 +179,102 @@ def test_fuzzed_headers_never_crash_the_reader(good: Path, tmp_path: Path, data:
         Trace.open(path, check_values=True)
     except UserError as problem:
         assert "\n" not in str(problem)
+
+
+def swap(tensor: NDArray[Any], row: int, first: int, second: int) -> NDArray[Any]:
+    changed = tensor.copy()
+    changed[row, [first, second]] = changed[row, [second, first]]
+    return changed
+
+
+def test_rows_out_of_rank_order_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.safetensors"
+    for biased in (False, True):
+        meta, tensors = random_trace()
+        meta.bias = [[0.0] * 16] * 2 if biased else None
+        tensors |= {name: swap(tensors[name], 7, 2, 5) for name in ("z.1", "ids.1")}
+        write_trace(path, meta, tensors)
+        if biased:
+            Trace.open(path, check_values=True)
+        else:
+            with pytest.raises(UserError, match=r"'z\.1' and 'ids\.1' are not in falling order .* at token 7"):
+                Trace.open(path, check_values=True)
+
+
+def test_equal_logits_stand_by_rising_id(tmp_path: Path) -> None:
+    meta, tensors = random_trace()
+    path = tmp_path / "t.safetensors"
+    z, ids = tensors["z.0"].copy(), tensors["ids.0"].copy()
+    z[3, 4] = z[3, 5]
+    ids[3, 4:6] = np.sort(ids[3, 4:6])
+    write_trace(path, meta, {**tensors, "z.0": z, "ids.0": ids})
+    Trace.open(path, check_values=True)
+    write_trace(path, meta, {**tensors, "z.0": z, "ids.0": swap(ids, 3, 4, 5)})
+    with pytest.raises(UserError, match=r"ties by rising id\) at token 3"):
+        Trace.open(path, check_values=True)
+
+
+@pytest.mark.parametrize(("name", "message"), [("zmin.1", "above a recorded logit"), ("lse.1", "below the largest logit")])
+def test_values_that_contradict_the_logits_are_refused(tmp_path: Path, name: str, message: str) -> None:
+    meta, tensors = random_trace()
+    rows = tensors["z.1"]
+    spoil(tensors, name, (11,), float(rows[11, -1] + 0.01 if name == "zmin.1" else rows[11, 0] - 0.01))
+    write_trace(tmp_path / "t.safetensors", meta, tensors)
+    with pytest.raises(UserError, match=rf"'{name}' is {message} at token 11"):
+        Trace.open(tmp_path / "t.safetensors", check_values=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("labels", []), ("model_revision", None), ("model_revision", 3), ("normalise", 1), ("normalise", "yes"), ("scale", "1"), ("scale", True),
+        ("scale", None), ("scale", 10**400), ("bias", 1.0), ("bias", [[0.0] * 16]), ("bias", [[0.0] * 15] * 2), ("bias", [["0"] * 16] * 2),
+        ("groups", []), ("groups", {"count": 4}), ("groups", {"count": 4, "allowed": 5, "score": "max"}), ("layers", True), ("extra", None),
+        ("groups", {"count": 4, "allowed": 2, "score": ["max"]}), ("domains", [1, 2]), ("sources", {"0": 1}), ("gating", ["softmax"]),
+        ("software", "none"), ("set_mismatches", 0.5), ("tokens", 10**30), ("layers", 10**30),
+    ],
+)  # fmt: skip
+def test_metadata_of_a_wrong_type_is_one_line(tmp_path: Path, name: str, value: Any) -> None:
+    meta, tensors = random_trace()
+    setattr(meta, name, value)
+    path = tmp_path / "t.safetensors"
+    write_trace(path, meta, tensors)
+    with pytest.raises(UserError) as caught:
+        Trace.open(path)
+    assert str(caught.value).startswith(str(path)) and "\n" not in str(caught.value)
+
+
+def test_constants_that_are_not_json_are_refused(tmp_path: Path) -> None:
+    meta, tensors = random_trace()
+    path = tmp_path / "t.safetensors"
+    write_trace(path, meta, tensors)
+    path.write_bytes(path.read_bytes().replace(rb"\"scale\": 1.0", rb"\"scale\": NaN"))
+    with pytest.raises(UserError, match="NaN is not JSON"):
+        Trace.open(path)
+
+
+@pytest.mark.parametrize("shape", [[10**30, 0], [0], [], [1] * 100, [float("inf")], [-1, -60]])
+def test_impossible_shapes_are_refused(good: Path, tmp_path: Path, shape: list[Any]) -> None:
+    content = good.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    begin = header["token"]["data_offsets"][0]
+    header["token"] = {"dtype": "I32", "shape": shape, "data_offsets": [begin, begin + (4 if len(shape) in (0, 100) else 0)]}
+    text = json.dumps(header).encode()
+    path = tmp_path / "t.safetensors"
+    path.write_bytes(len(text).to_bytes(8, "little") + text + content[8 + length :])
+    with pytest.raises(UserError, match="tensor 'token' is malformed") as caught:
+        Trace.open(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_full_disk_is_one_line_whichever_library_writes(tmp_path: Path) -> None:
+    """safetensors names the system's error in a kind of its own, here made by the library and in the words of a full disk."""
+    with pytest.raises(UserError, match=r"t\.safetensors: cannot be written \(.*os error"), atomic_path(tmp_path / "t.safetensors"):
+        save_file({"weight": np.zeros(3, np.float32)}, tmp_path / "nowhere" / "weights.safetensors")
+    full = "Error while serializing: I/O error: No space left on device (os error 28)"
+    with pytest.raises(UserError, match="No space left"), atomic_path(tmp_path / "t.safetensors"):
+        raise SafetensorError(full)
+    with pytest.raises(SafetensorError), atomic_path(tmp_path / "t.safetensors"):
+        raise SafetensorError("header too large")
+    assert not list(tmp_path.iterdir())

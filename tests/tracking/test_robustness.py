@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +111,26 @@ def test_a_sync_waits_for_the_one_that_holds_the_store(expected: tuple[Path, dic
         time.sleep(0.3)
         assert waiting.poll() is None
     assert "'unchanged': 2" in waiting.communicate(timeout=60)[0]
+
+
+@pytest.mark.parametrize("lock", ["EXCLUSIVE", "IMMEDIATE"])  # nobody else reads; nobody else writes
+def test_a_database_in_use_is_not_called_damaged(
+    expected: tuple[Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lock: str
+) -> None:
+    from expertmiss.tracking import store
+
+    root, _ = expected
+    for part in ("results", "reports"):
+        shutil.copytree(root / part, tmp_path / part)
+    results = tmp_path / "results"
+    write_example(tmp_path, "default/simulate_policies/builtin/records")
+    monkeypatch.setattr(store, "BUSY_SECONDS", 0.1)
+    with closing(sqlite3.connect(results / "mlflow/mlflow.db", isolation_level=None)) as other:
+        other.execute(f"BEGIN {lock}")
+        with pytest.raises(UserError, match="in use by another program; wait") as refused:
+            sync(results, results / "mlflow", {})
+    assert "delete" not in str(refused.value)
+    assert sync(results, results / "mlflow", {})["written"] == 1
 
 
 values = st.recursive(

@@ -32,7 +32,7 @@ def get(url: str) -> bytes:
 
 
 def test_no_store_yet(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"mlflow\.db: no store yet; run `snakemake"):
+    with pytest.raises(UserError, match=r"mlflow\.db: no store yet; make it with `snakemake --cores 1 --forcerun mlflow_sync`"):
         run(free_port(), tmp_path)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -63,6 +64,40 @@ def test_a_touch_reruns_nothing(finished: Project) -> None:
     for path in (finished.folder / "src" / "expertmiss").rglob("*.py"):
         path.touch()
     assert finished.planned() == []
+
+
+@pytest.mark.parametrize(
+    ("missing", "rule"),
+    [
+        ("results/tiny/summarize_policies/builtin/local/summary.parquet", "summarize_policies"),
+        ("results/tiny/simulate_policies/builtin/local/cells.parquet", "simulate_policies"),
+        ("results/mlflow/mlflow.db", "mlflow_sync"),
+        ("reports/tiny/numbers.tex", "render_report"),
+    ],
+)
+def test_a_missing_result_is_made_again(finished: Project, missing: str, rule: str) -> None:
+    path = finished.folder / missing
+    aside = path.with_name(path.name + ".aside")
+    path.rename(aside)
+    try:
+        assert rule in finished.planned()
+    finally:
+        aside.rename(path)
+    assert finished.planned() == []
+
+
+def test_a_spoilt_intermediate_is_not_forgotten_at_the_second_try(fresh: Callable[[], Project], finished: Project) -> None:
+    """Snakemake deletes the outputs of a failed job; the next call must fail again, not call the old report up to date."""
+    project = fresh()
+    for name in ("results", "reports", ".snakemake"):
+        shutil.copytree(finished.folder / name, project.folder / name, symlinks=True)
+    cells = project.results() / "simulate_policies" / "builtin" / "local" / "cells.parquet"
+    cells.write_bytes(cells.read_bytes()[:5000])
+    for _ in range(2):
+        answer = project.snakemake()
+        assert answer.returncode == 1 and "cells.parquet" in answer.stderr and "error: " in answer.stderr
+    cells.unlink()
+    assert project.snakemake().returncode == 0
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,17 @@ SNAKEMAKE_KEYS = ("experiment", "profile", "overrides")
 
 def composed():
     """The configuration as plain containers; a user's mistake ends the call with one line."""
-    chosen = {key: config[key] for key in SNAKEMAKE_KEYS if key in config}
+    chosen = {
+        key: str(config[key]) for key in ("experiment", "profile") if key in config
+    }
+    overrides = config.get("overrides", [])
     extra = {key: value for key, value in config.items() if key not in SNAKEMAKE_KEYS}
     try:
+        if not isinstance(overrides, list):
+            raise UserError(
+                f"""overrides: expected a list, as in --config 'overrides=["{overrides}"]'"""
+            )
+        chosen["overrides"] = [str(override) for override in overrides]
         found = compose(ROOT, **chosen, extra=extra)
         check_configuration(ROOT, found)
         return found
@@ -70,8 +78,35 @@ def hold_lock():
         os._exit(2)
 
 
-def rules_report():
-    return f"reports/{EXPERIMENT}/index.html"
+def results():
+    """Everything a complete run leaves. Named in full: Snakemake does not remake a missing file that only finished files were made from."""
+    here, place = f"results/{EXPERIMENT}", f"{MODEL}/{CORPUS}"
+    figures = (
+        "hit_rate",
+        "substituted_mass",
+        "gate_weight",
+        "reuse_experts",
+        "reuse_tokens",
+    )
+    return [
+        f"reports/{EXPERIMENT}/index.html",
+        f"reports/{EXPERIMENT}/numbers.tex",
+        f"reports/{EXPERIMENT}/figures",
+        f"reports/{EXPERIMENT}/tables",
+        f"results/corpora/{CORPUS}/documents.parquet",
+        f"{here}/tokenize_corpus/{place}/tokens.parquet",
+        *(
+            f"{here}/capture_traces/{place}/{split}/trace.safetensors"
+            for split in SPLITS
+        ),
+        f"{here}/analyze_traces/{place}/exploratory/gate_weight.parquet",
+        f"{here}/analyze_traces/{place}/exploratory/reuse.parquet",
+        f"{here}/simulate_policies/{place}/cells.parquet",
+        f"{here}/summarize_policies/{place}/summary.parquet",
+        f"{here}/summarize_policies/{place}/differences.parquet",
+        *(f"{here}/make_figures/{place}/svg/{figure}.svg" for figure in figures),
+        *stage_runs(EXPERIMENT),
+    ]
 
 
 def corpus_files(wildcards):
@@ -109,9 +144,9 @@ def named(name, paths):
     return " ".join(f"--input {name}[]={shlex.quote(str(path))}" for path in paths)
 
 
-def stage_runs(wildcards):
+def stage_runs(experiment):
     """run.json of every stage whose tables, figures or provenance the report shows, in the order in which they ran."""
-    here = f"results/{wildcards.experiment}"
+    here = f"results/{experiment}"
     place = f"{MODEL}/{CORPUS}"
     return [
         f"results/corpora/{CORPUS}/run.json",

@@ -52,13 +52,16 @@ rule make_figures:
 
 rule render_report:
     input:
-        runs=stage_runs,
+        runs=lambda wildcards: stage_runs(wildcards.experiment),
     output:
         page=report(
             "reports/{experiment}/index.html",
             caption="../report/index.rst",
             category="Report",
         ),
+        numbers="reports/{experiment}/numbers.tex",
+        figures=directory("reports/{experiment}/figures"),
+        tables=directory("reports/{experiment}/tables"),
         run="reports/{experiment}/run.json",
     log:
         "results/{experiment}/render_report/render_report.log",

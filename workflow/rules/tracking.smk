@@ -3,8 +3,9 @@
 
 rule mlflow_sync:
     input:
-        report=rules_report(),
+        report=f"reports/{EXPERIMENT}/run.json",
     output:
+        store=update("results/mlflow/mlflow.db"),
         run="results/mlflow/run.json",
     log:
         "results/mlflow/mlflow_sync.log",

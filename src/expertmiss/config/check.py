@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from expertmiss.errors import UserError
+from expertmiss.errors import UserError, suggest
 from expertmiss.files import read_json
 from expertmiss.policies import validate
 from expertmiss.simulate.capacity import resident_experts
+
+SPLITS = ("train", "calibration", "pilot", "exploratory", "confirmatory", "generation")
+BUILTIN = "models/builtin"
 
 
 def check_configuration(root: Path, config: Mapping[str, Any]) -> None:
@@ -23,22 +26,52 @@ def check_configuration(root: Path, config: Mapping[str, Any]) -> None:
         UserError: C < K or C > E, a policy that the definitions refuse, a calibration split that is not recorded,
             a `local` corpus whose folder is missing or holds no text.
     """
-    splits = config["capture"]["splits"]
+    splits, corpus = config["capture"]["splits"], config["corpus"]
     for needed in ("calibration", "exploratory"):
         if needed not in splits:
             raise UserError(f"capture.splits: '{needed}' is missing; simulate_policies needs it")
-    for residency in config["simulate"]["residency"]:
-        if not 0 < residency <= 1:
-            raise UserError(f"simulate.residency: {residency:g} is not a share; use values above 0 and at most 1")
+    built = corpus["splits"] if corpus["kind"] == "builtin" else SPLITS
+    for split in splits:
+        if split not in built:
+            raise UserError(f"capture.splits: '{split}' is not built (corpus.splits); {suggest(split, built)}")
+    if not any(policy["name"] == "fetch_all" for policy in config["policies"].values()):
+        raise UserError("simulate.policies: fetch_all is missing; every difference is taken against it")
+    _check_model(root, config["model"])
     geometry = _geometry(root / config["model"]["path"])
     if geometry is not None:
         for residency in config["simulate"]["residency"]:
             capacity = resident_experts(residency, geometry["experts"], geometry["top_k"])
             for policy in config["policies"].values():
                 validate(policy, geometry, capacity)
-    folder = config["corpus"].get("folder")
-    if folder and not any(path.suffix in (".txt", ".jsonl") for path in (root / folder).rglob("*")):
-        raise UserError(f"corpus.folder: {folder} holds no .txt or .jsonl file; put text there or choose another corpus")
+    if corpus["kind"] == "hub" and not corpus["hub_datasets"]:
+        raise UserError("corpus.hub_datasets: is empty; name at least one data set (config/corpus/hub.yaml shows how)")
+    if corpus["kind"] == "local":
+        files = [path for path in (root / corpus["folder"]).rglob("*") if path.suffix in (".txt", ".jsonl")] if corpus["folder"] else []
+        if not files:
+            raise UserError(
+                f"corpus.folder: {corpus['folder'] or 'not set'} holds no .txt or .jsonl file; put text there or choose another corpus"
+            )
+        for path in files:
+            if "{" in path.name or "}" in path.name:
+                raise UserError(f"corpus.folder: {path.relative_to(root)}: a file name may not hold a brace here; rename the file")
+
+
+def _check_model(root: Path, model: Mapping[str, Any]) -> None:
+    """The files of a local model, and that the built-in model's labels stand only on the built-in model."""
+    folder = root / model["path"]
+    if model["substrate"] == "builtin_trained" and folder.resolve() != (root / BUILTIN).resolve():
+        raise UserError(
+            f"model.path: {model['path']} is not the built-in model; set model.name, model.substrate and model.title for it too"
+        )
+    if not folder.is_dir():
+        if model["path"].count("/") == 1 and not model["path"].startswith((".", "/", "models/")):
+            return  # a name on the hub: the stage that loads it says what is missing
+        raise UserError(
+            f"model.path: {model['path']} is not a folder; name one with config.json, *.safetensors and tokenizer.json, or owner/name on the hub"
+        )
+    for pattern in ("config.json", "tokenizer.json", "*.safetensors"):
+        if not any(folder.glob(pattern)):
+            raise UserError(f"model.path: {model['path']} holds no {pattern}; restore the model's files")
 
 
 def _geometry(folder: Path) -> dict[str, Any] | None:
@@ -46,8 +79,10 @@ def _geometry(folder: Path) -> dict[str, Any] | None:
     if not (folder / "config.json").is_file():
         return None
     config = read_json(folder / "config.json")
+    if not isinstance(config, dict):
+        raise UserError(f"{folder}/config.json: not a model's configuration; restore the file")
     experts = next((config[name] for name in ("num_experts", "num_local_experts", "n_routed_experts") if name in config), None)
-    if experts is None or "num_experts_per_tok" not in config:
+    if not isinstance(experts, int) or not isinstance(config.get("num_experts_per_tok"), int):
         raise UserError(
             f"{folder}/config.json: not a Mixture-of-Experts model (no num_experts and num_experts_per_tok); choose another model.path"
         )

@@ -84,7 +84,9 @@ def compose(
     except (HydraException, OmegaConfBaseException) as problem:
         raise UserError(f"configuration: {_first_cause(problem)}") from None
     plain["experiment"], plain["profile"] = experiment, profile
-    _check_choices(schema.Config, plain, "")
+    _check_values(schema.Config, plain, "")
+    for group in ("model", "corpus", "host"):
+        _check_name(f"{group}.name", plain[group]["name"])
     plain["policies"] = _resolve_policies(root, plain)
     return plain
 
@@ -115,22 +117,37 @@ def load_policy(root: Path, name: str) -> dict[str, Any]:
         plain: dict[str, Any] = OmegaConf.to_container(typed, resolve=True)  # type: ignore[assignment]
     except (OmegaConfBaseException, ValueError) as problem:
         raise UserError(f"{path}: {_first_cause(problem)}") from None
-    _check_choices(schema.PolicyConfig, plain, "")
+    _check_values(schema.PolicyConfig, plain, "")
     return _core_form(plain)
 
 
 def chosen_policy(root: Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
-    """The policy that ``overrides`` choose and change, as the core takes it."""
+    """The policy that ``overrides`` choose and change, as the core takes it.
+
+    Raises:
+        UserError: an override of something else than the policy, which would have no effect.
+    """
+    overrides = list(overrides)
+    for override in overrides:
+        if not override.lstrip("+~").startswith(("policy=", "policy.")):
+            raise UserError(f"override '{override}': only policy=NAME and policy.OPTION=VALUE have an effect here")
     return _core_form(compose(root, overrides=overrides)["policy"])
 
 
 def _resolve_policies(root: Path, plain: Mapping[str, Any]) -> dict[str, Any]:
+    """Policies by name. A changed policy does not keep the name of the file it was made from: names are what reports speak of."""
     policies = {name: load_policy(root, name) for name in plain["simulate"]["policies"]}
     own = _core_form(plain["policy"])
-    if own != policies.get(own["name"], own):
+    _check_name("policy.name", own["name"])
+    if (root / "config" / "policy" / f"{own['name']}.yaml").is_file() and own != load_policy(root, own["name"]):
         own["name"] += "_changed"
     policies[own["name"]] = own
     return policies
+
+
+def _check_name(option: str, name: str) -> None:
+    if not re.fullmatch(r"[A-Za-z0-9_.-]+", name):
+        raise UserError(f"{option}: '{name}' cannot be part of paths and run names; use letters, digits, '_', '-' and '.'")
 
 
 def _core_form(policy: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,7 +181,7 @@ def _first_cause(problem: BaseException) -> str:
 
 def _check_group(root: Path, group: str, name: str) -> None:
     folder = root / "config" / group
-    if not (folder / f"{name}.yaml").is_file():
+    if "/" in name or not (folder / f"{name}.yaml").is_file():
         raise UserError(f"{group}={name}: no such file in config/{group}; {suggest(name, (path.stem for path in folder.glob('*.yaml')))}")
 
 
@@ -172,6 +189,8 @@ def _check_override(root: Path, override: str) -> None:
     key, equals, value = override.lstrip("+~").partition("=")
     if not equals and not override.startswith("~"):
         raise UserError(f"override '{override}': expected key=value")
+    if key in ("experiment", "profile"):
+        raise UserError(f"override '{override}': results are filed under the experiment; give it by itself (--config {override})")
     if key in GROUPS:
         return _check_group(root, key, value)
     nested: Any = None
@@ -193,11 +212,25 @@ def _check_keys(kind: type, values: Mapping[str, Any], where: str) -> None:
             _check_keys(typing.cast(type, types[key]), value, f"{where}{key}.")
 
 
-def _check_choices(kind: type, values: Mapping[str, Any], where: str) -> None:
+def _check_values(kind: type, values: Mapping[str, Any], where: str) -> None:
     types = _field_types(kind)
     for item in dataclasses.fields(kind):
         value = values.get(item.name)
         if dataclasses.is_dataclass(types[item.name]):
-            _check_choices(typing.cast(type, types[item.name]), typing.cast("Mapping[str, Any]", value), f"{where}{item.name}.")
-        elif item.metadata["choices"] and value is not None and value not in item.metadata["choices"]:
-            raise UserError(f"{where}{item.name}: '{value}' is not a choice; {suggest(str(value), item.metadata['choices'])}")
+            _check_values(typing.cast(type, types[item.name]), typing.cast("Mapping[str, Any]", value), f"{where}{item.name}.")
+        elif value is not None:
+            _check_value(f"{where}{item.name}", value, item.metadata)
+
+
+def _check_value(name: str, value: Any, allowed: Mapping[str, Any]) -> None:
+    if allowed["choices"] and value not in allowed["choices"]:
+        raise UserError(f"{name}: '{value}' is not a choice; {suggest(str(value), allowed['choices'])}")
+    if allowed["filled"] and not value:
+        raise UserError(f"{name}: is empty; give at least one value")
+    if allowed["filled"] and len(set(value)) < len(value):
+        raise UserError(f"{name}: holds a value twice; give each once")
+    for number in value if isinstance(value, list) else [value]:
+        below = allowed["low"] is not None and not number >= allowed["low"]  # `not >=` also catches NaN
+        if below or (allowed["high"] is not None and not number <= allowed["high"]):
+            span = f"at least {allowed['low']:g}" + ("" if allowed["high"] is None else f" and at most {allowed['high']:g}")
+            raise UserError(f"{name}: {number:g} is out of range; give a value of {span}")

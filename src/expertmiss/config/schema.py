@@ -9,9 +9,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 
-def opt(default: Any, sentence: str, choices: tuple[str, ...] = ()) -> Any:
-    """A field with ``default``, documented by ``sentence``; ``choices`` restrict a string."""
-    metadata = {"help": sentence, "choices": choices}
+def opt(
+    default: Any, sentence: str, choices: tuple[str, ...] = (), *, low: float | None = None, high: float | None = None, filled: bool = False
+) -> Any:
+    """A field with ``default``, documented by ``sentence``.
+
+    ``choices`` restrict a string, ``low`` and ``high`` (inclusive) a number or every number of a list, ``filled`` asks a list to hold
+    something, each thing once.
+    """
+    metadata = {"help": sentence, "choices": choices, "low": low, "high": high, "filled": filled}
     if isinstance(default, list | dict) or callable(default):
         factory = default if callable(default) else lambda: type(default)(default)
         return field(default_factory=factory, metadata=metadata)
@@ -129,21 +135,23 @@ class CorpusConfig:
     cache: str = opt(".cache/wheels", "builtin: folder that downloaded wheels are kept in.")
     folder: str = opt("", "local: folder of .txt and .jsonl files; its sub-folders are the domains.")
     hub_datasets: list[HubDataset] = opt(list, "hub: data sets.")
-    seed: int = opt(0, "Seed of generators and samples.")
-    characters: int = opt(4000, "Characters of a document before it is cut to equal length in tokens.")
-    documents_per_source: int = opt(2, "builtin: most documents of one package or template.")
-    documents_per_domain: int = opt(48, "Most documents of one domain and split.")
-    near_duplicate_threshold: float = opt(0.3, "Share of common shingles from which a document counts as a near-duplicate and is left out.")
-    problems_per_template: int = opt(4, "builtin: scored problems generated from each template.")
-    tokens: int = opt(512, "Tokens of every document; shorter ones are left out and counted.")
+    seed: int = opt(0, "Seed of generators and samples.", low=0, high=2**63 - 1)
+    characters: int = opt(4000, "Characters of a document before it is cut to equal length in tokens.", low=200)
+    documents_per_source: int = opt(2, "builtin: most documents of one package or template.", low=1)
+    documents_per_domain: int = opt(48, "Most documents of one domain and split.", low=1)
+    near_duplicate_threshold: float = opt(
+        0.3, "Share of common shingles from which a document counts as a near-duplicate and is left out.", low=0.01, high=1
+    )
+    problems_per_template: int = opt(4, "builtin: scored problems generated from each template.", low=1)
+    tokens: int = opt(512, "Tokens of every document; shorter ones are left out and counted.", low=32, high=1_000_000)
     shift_split: str = opt("exploratory", "Topic-shift streams: split whose documents they are cut from.")
-    shift_streams: int = opt(60, "Topic-shift streams: how many.")
-    shift_piece_tokens: int = opt(192, "Topic-shift streams: tokens between two document changes.")
-    shift_topics: int = opt(2, "Topic-shift streams: topics in one stream.")
-    train_characters_per_source: int = opt(2_000_000, "Training: most characters of one package.")
-    train_characters_generated: int = opt(14_000_000, "Training: characters of each generated domain.")
-    tokenizer_characters: int = opt(3_000_000, "Training: characters of each domain that the tokenizer is trained on.")
-    vocab: int = opt(4096, "Training: size of the tokenizer's vocabulary.")
+    shift_streams: int = opt(60, "Topic-shift streams: how many.", low=1)
+    shift_piece_tokens: int = opt(192, "Topic-shift streams: tokens between two document changes.", low=32)
+    shift_topics: int = opt(2, "Topic-shift streams: topics in one stream.", low=2)
+    train_characters_per_source: int = opt(2_000_000, "Training: most characters of one package.", low=1)
+    train_characters_generated: int = opt(14_000_000, "Training: characters of each generated domain.", low=1)
+    tokenizer_characters: int = opt(3_000_000, "Training: characters of each domain that the tokenizer is trained on.", low=1)
+    vocab: int = opt(4096, "Training: size of the tokenizer's vocabulary.", low=300, high=65_536)
 
 
 @dataclass
@@ -157,43 +165,54 @@ class HostConfig:
 class CardConfig:
     """Stage describe_model."""
 
-    documents: int = opt(64, "Most documents read of each of the splits calibration and pilot.")
-    batch: int = opt(8, "Documents in one forward pass.")
-    threads: int = opt(1, "Threads of a forward pass.")
+    documents: int = opt(64, "Most documents read of each of the splits calibration and pilot.", low=1)
+    batch: int = opt(8, "Documents in one forward pass.", low=1)
+    threads: int = opt(1, "Threads of a forward pass.", low=1, high=1024)
 
 
 @dataclass
 class CaptureConfig:
     """Stage capture_traces."""
 
-    depth: int = opt(128, "M: experts kept per row of a trace (at most E).")
-    batch: int = opt(8, "Documents in one forward pass.")
+    depth: int = opt(128, "M: experts kept per row of a trace (at most E).", low=1, high=65_535)
+    batch: int = opt(8, "Documents in one forward pass.", low=1)
     threads: int = opt(
-        1, "Threads of a forward pass; hundreds of small experts are fastest with 1, since each product waits for its threads."
+        1,
+        "Threads of a forward pass; hundreds of small experts are fastest with 1, since each product waits for its threads.",
+        low=1,
+        high=1024,
     )
-    splits: list[str] = opt(lambda: ["calibration", "exploratory"], "Splits that are recorded; warm starts count requests in calibration.")
-    documents: int = opt(160, "Most documents recorded of each split, spread evenly over its packages and templates.")
+    splits: list[str] = opt(
+        lambda: ["calibration", "exploratory"], "Splits that are recorded; warm starts count requests in calibration.", filled=True
+    )
+    documents: int = opt(160, "Most documents recorded of each split, spread evenly over its packages and templates.", low=1)
 
 
 @dataclass
 class SimulateConfig:
     """Stage simulate_policies."""
 
-    policies: list[str] = opt(list, "Names of files in config/policy that are simulated; the selected `policy` is always added.")
-    residency: list[float] = opt([0.25], "Resident shares of each layer's experts; C is the nearest integer to share x E, halves up.")
-    seeds: list[int] = opt([0], "Seeds of policies that draw (others run once).")
-    threads: int = opt(2, "Layers simulated at the same time.")
-    max_past_depth: float = opt(1e-4, "Largest share of steps that may look past the trace's depth before the run is refused.")
+    policies: list[str] = opt(
+        list, "Names of files in config/policy that are simulated; the selected `policy` is always added.", filled=True
+    )
+    residency: list[float] = opt(
+        [0.25], "Resident shares of each layer's experts; C is the nearest integer to share x E, halves up.", low=0, high=1, filled=True
+    )
+    seeds: list[int] = opt([0], "Seeds of policies that draw (others run once).", low=0, high=2**63 - 1, filled=True)
+    threads: int = opt(2, "Layers simulated at the same time.", low=1, high=1024)
+    max_past_depth: float = opt(
+        1e-4, "Largest share of steps that may look past the trace's depth before the run is refused.", low=0, high=1
+    )
 
 
 @dataclass
 class StatsConfig:
     """Intervals of every table."""
 
-    resamples: int = opt(2000, "Bootstrap resamples.")
-    confidence: float = opt(0.95, "Coverage of the intervals.")
-    seed: int = opt(1, "Seed of the resampling.")
-    min_clusters: int = opt(40, "Fewest packages or templates for an interval to count as reliable.")
+    resamples: int = opt(2000, "Bootstrap resamples.", low=100, high=1_000_000)
+    confidence: float = opt(0.95, "Coverage of the intervals.", low=0.5, high=0.999)
+    seed: int = opt(1, "Seed of the resampling.", low=0, high=2**63 - 1)
+    min_clusters: int = opt(40, "Fewest packages or templates for an interval to count as reliable.", low=2)
 
 
 @dataclass

@@ -7,7 +7,7 @@ text never stands in training text, and the documents of a split do not depend o
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -28,7 +28,11 @@ _SHORTEST = 40  # characters; no problem is shorter, so characters / _SHORTEST p
 
 
 def build_documents(
-    corpus: Mapping[str, Any], packages: Sequence[Package], wheels: Mapping[str, Path], journal: Path | None = None
+    corpus: Mapping[str, Any],
+    packages: Sequence[Package],
+    wheels: Mapping[str, Path],
+    journal: Path | None = None,
+    dropped: Counter[tuple[str, str]] | None = None,
 ) -> Iterator[Document]:
     """All documents of the packages' splits: text domains package by package, then the generated domains.
 
@@ -36,7 +40,9 @@ def build_documents(
         corpus: the corpus section of the configuration.
         packages: in the order of ``splits.ORDER``, then names (``packages.select_packages``).
         wheels: wheel of each package, by name.
+        dropped: receives the documents dropped as duplicates before a source's share was full, by (split, domain).
     """
+    dropped = Counter() if dropped is None else dropped
     seen, blocks = SeenText(corpus["near_duplicate_threshold"]), SeenBlocks()
     by_split: dict[str, list[Package]] = defaultdict(list)
     for package in packages:
@@ -45,7 +51,7 @@ def build_documents(
         for split, members in by_split.items():
             candidates: dict[str, dict[str, list[Document]]] = {domain: {} for domain in TEXT_DOMAINS}
             for package in members:
-                for domain, found in _package_documents(corpus, package, wheels[package.name], seen, blocks).items():
+                for domain, found in _package_documents(corpus, package, wheels[package.name], seen, blocks, dropped).items():
                     candidates[domain][package.source] = found
                 progress.update(1)
             for domain in TEXT_DOMAINS:
@@ -55,7 +61,7 @@ def build_documents(
 
 
 def _package_documents(
-    corpus: Mapping[str, Any], package: Package, wheel: Path, seen: SeenText, blocks: SeenBlocks
+    corpus: Mapping[str, Any], package: Package, wheel: Path, seen: SeenText, blocks: SeenBlocks, dropped: Counter[tuple[str, str]]
 ) -> dict[str, list[Document]]:
     """Documents of one package by domain: the first few that are new, or for training all up to a number of characters."""
     per_source = (
@@ -69,6 +75,8 @@ def _package_documents(
                 break
             if seen.admit(text):
                 found.append(Document(package.split, domain, package.source, text))
+            else:
+                dropped[package.split, domain] += 1
         result[domain] = found
     return result
 

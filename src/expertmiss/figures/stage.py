@@ -18,7 +18,7 @@ from expertmiss.files import sha256_file
 from expertmiss.progress import Progress
 from expertmiss.provenance import write_run
 from expertmiss.stages import Context
-from expertmiss.stats.tables import joint_labels, read_table
+from expertmiss.stats.tables import check_unchanged, joint_labels, read_table, written_files
 
 STAGE = "make_figures"
 
@@ -27,10 +27,13 @@ def run(cfg: dict[str, Any], *, tables: list[Path], out: Path, context: Context)
     """Draw into ``out``; ``cfg``: ``report.quick`` (bool), whether labels say ``quick run``.
 
     Raises:
-        UserError: no figure can be drawn from ``tables``, or a table lacks labels.
+        UserError: no figure can be drawn from ``tables``, a table lacks labels, or it is not what the run.json beside it records.
     """
     started, begun = datetime.now(UTC), time.monotonic()
     known = {path.stem: path for path in tables}
+    for path in tables:
+        if (run_file := path.parent / "run.json").exists():
+            check_unchanged(path, written_files(run_file).get(path.name), run_file)
     read = {name: read_table(path) for name, path in known.items()}
     chosen = [figure for figure in figures() if set(figure.needs) <= set(read)]
     if not chosen:

@@ -9,6 +9,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from expertmiss.figures.panels import headline
+from expertmiss.figures.style import policy_order
 from expertmiss.report.base import Page
 
 
@@ -24,9 +25,24 @@ class Facts:
         differences = page.tables["differences"]
         self.differences = differences[differences["capacity"] == self.capacity]
 
-    def has(self, *policies: str) -> bool:
-        """Whether all of ``policies`` were simulated at this capacity."""
-        return set(policies) <= set(self.summary["policy"])
+    def policies(self) -> dict[str, Mapping[str, Any]]:
+        """Configurations of the policies simulated at this capacity, by name; one that does not fit the table's miss rule is left out."""
+        rules = self.summary.drop_duplicates("policy").set_index("policy")["miss_rule"]
+        known = self.page.cfg["policies"]
+        return {
+            name: known[name] for name in policy_order(rules.index) if name in known and known[name]["miss_rule"]["name"] == rules[name]
+        }
+
+    def plain(self, rule: str) -> str | None:
+        """The first policy of miss rule ``rule`` on an LRU cache without background loads or a cap on uploads; ``None`` if there is none."""
+        return next(
+            (
+                name for name, policy in self.policies().items()
+                if policy["miss_rule"]["name"] == rule and policy["eviction"]["name"] == "lru"
+                and policy["admission"]["name"] != "background" and not policy.get("upload_cap")
+            ),
+            None,
+        )  # fmt: skip
 
     def row(self, measure: str, policy: str) -> Mapping[str, Any]:
         """The statistics row of ``measure`` for ``policy``."""

@@ -15,12 +15,10 @@ _DIGITS = dict(zip("0123456789", ("Zero", "One", "Two", "Three", "Four", "Five",
 
 
 def digits_for(unit: str, *values: float) -> int:
-    """Decimals that show values of ``unit`` in about three figures; percent for shares."""
+    """Decimals that show values of ``unit`` in about three figures or more; percent for shares."""
     largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
     if unit == "share":
         return 1 if largest >= 0.01 else 2
-    if unit == "experts":
-        return 2
     return 3 if largest >= 0.01 else 4
 
 

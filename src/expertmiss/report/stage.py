@@ -2,7 +2,7 @@
 
 Inputs:  run.json of the stages behind the report; tables and figures lie beside them.
 Outputs: index.html (self-contained), figures/{pdf,svg,png}, tables/{csv,tex,md}, numbers.tex.
-Steps:   collect tables and figures; render the sections whose tables are there; export; check that everything carries labels.
+Steps:   check tables and figures against run.json; render the sections whose tables are there; export; check that everything carries labels.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from expertmiss.errors import UserError
+from expertmiss.figures.base import figures as known_figures
 from expertmiss.files import atomic_path, read_json, sha256_file, write_text
 from expertmiss.provenance import write_run
 from expertmiss.report.base import Page, render, sections
@@ -24,9 +27,11 @@ from expertmiss.report.check import problems
 from expertmiss.report.inline import inline_svg
 from expertmiss.report.shown import write_shown
 from expertmiss.stages import Context
-from expertmiss.stats.tables import Table, joint_labels, label_line, read_table
+from expertmiss.stats.tables import check_unchanged, joint_labels, label_line, read_table, written_files
 
 STAGE = "render_report"
+TABLES = {"summarize_policies": ("summary", "differences"), "analyze_traces": ("gate_weight", "reuse")}
+CARRIED = "inconclusive: the cache is carried over documents"
 
 
 def run(cfg: dict[str, Any], *, runs: list[Path], out: Path, context: Context) -> None:
@@ -37,24 +42,26 @@ def run(cfg: dict[str, Any], *, runs: list[Path], out: Path, context: Context) -
         runs: ``run.json`` of summarize_policies, analyze_traces, make_figures, and of the stages before them (for provenance).
 
     Raises:
-        UserError: no statistics table among the inputs, two of one name, or an artifact without labels.
+        UserError: no statistics table among the inputs, two of one name, a table or figure that is missing or
+            not what its run.json records, or an artifact without labels.
     """
     started, begun = datetime.now(UTC), time.monotonic()
     needed = {name for section in sections() for name in section.needs}
     paths = _table_paths(runs, needed)
+    digests = {path.name: sha256_file(path) for path in paths.values()}
     tables = {name: read_table(path) for name, path in paths.items()}
     if not tables:
         raise UserError(f"render_report: none of the runs wrote a table that a section needs ({', '.join(sorted(needed))})")
+    drawn = _figure_files(runs, digests)
     _clear(out)
-    figures = _copy_figures(runs, out)
+    figures = _copy_figures(drawn, out)
     page = Page(
-        cfg=cfg, experiment=context.experiment, tables={name: table.frame for name, table in tables.items()},
+        cfg=cfg, experiment=context.experiment, tables={name: _mark_carried(table.frame, cfg["policies"]) for name, table in tables.items()},
         labels=joint_labels(list(tables.values()), quick=cfg["report"]["quick"]), figures=figures, runs=[read_json(path) for path in runs],
     )  # fmt: skip
     chosen = [section for section in sections() if set(section.needs) <= set(tables)]
     bodies = [(section, section.render(page)) for section in chosen]
-    sources = {path.name: sha256_file(path) for path in paths.values()}
-    _export(page, tables, sources, out)
+    _export(page, digests, out)
     line = label_line(page.labels)
     write_text(out / "numbers.tex", page.numbers.latex(line))
     labels_json = json.dumps(asdict(page.labels), sort_keys=True)
@@ -64,21 +71,65 @@ def run(cfg: dict[str, Any], *, runs: list[Path], out: Path, context: Context) -
     written = sorted(path for path in out.rglob("*") if path.is_file() and path.name != "run.json" and not path.name.startswith("."))
     write_run(
         out, stage=STAGE, experiment=context.experiment, name=f"report of {context.experiment}", config=cfg, source_hash=context.source_hash,
-        inputs=[*paths.values(), *_figure_files(figures, runs)], outputs=written, artifacts=[path for path in written if path.suffix != ".json"],
+        inputs=[*paths.values(), *drawn], outputs=written, artifacts=[path for path in written if path.suffix != ".json"],
         metrics={"sections": len(chosen), "figures": len(figures), "tables": len(page.exports)}, timings={"total": time.monotonic() - begun},
         labels=page.labels, started=started,
     )  # fmt: skip
 
 
 def _table_paths(runs: list[Path], needed: set[str]) -> dict[str, Path]:
+    """The tables that sections need, by name, each verified against the run.json beside it."""
     found: dict[str, Path] = {}
-    for path in (table for run_file in runs for table in sorted(run_file.parent.glob("*.parquet"))):
-        if path.stem not in needed:
-            continue
-        if path.stem in found:
-            raise UserError(f"{path}: a second table '{path.stem}' beside {found[path.stem]}; a report covers one model, corpus and split")
-        found[path.stem] = path
+    for run_file in runs:
+        written, stage = written_files(run_file), read_json(run_file).get("stage")
+        for name in TABLES.get(stage, ()):
+            if f"{name}.parquet" not in written:
+                raise UserError(f"{run_file}: {stage} recorded no {name}.parquet beside it; delete {run_file.name} and run snakemake again")
+        for name, digest in written.items():
+            path = run_file.parent / name
+            if path.suffix != ".parquet" or path.stem not in needed:
+                continue
+            check_unchanged(path, digest, run_file)
+            if path.stem in found:
+                raise UserError(
+                    f"{path}: a second table '{path.stem}' beside {found[path.stem]}; a report covers one model, corpus and split"
+                )
+            found[path.stem] = path
     return found
+
+
+def _figure_files(runs: list[Path], digests: Mapping[str, str]) -> list[Path]:
+    """The figures' descriptions; they and the files that they describe are verified against make_figures' run.json.
+
+    Raises:
+        UserError: a figure is missing, was changed, or was drawn from other tables than ``digests`` (SHA-256 by file name).
+    """
+    found: list[Path] = []
+    for run_file in (path for path in runs if read_json(path).get("stage") == "make_figures"):
+        written = written_files(run_file)
+        tables = {Path(name).stem for name in read_json(run_file).get("inputs", {})}
+        for figure in (figure for figure in known_figures() if set(figure.needs) <= tables):
+            if f"{figure.name}.json" not in written:
+                raise UserError(
+                    f"{run_file}: make_figures recorded no {figure.name}.json beside it; delete {run_file.name} and run snakemake again"
+                )
+        for name, digest in written.items():
+            check_unchanged(run_file.parent / name, digest, run_file)
+        for path in (run_file.parent / name for name in written if name.endswith(".json")):
+            for table, digest in read_json(path).get("sources", {}).items():
+                if digests.get(table, digest) != digest:
+                    raise UserError(f"{path}: drawn from another {table} than the report's; delete {run_file} and run snakemake again")
+            found.append(path)
+    return found
+
+
+def _mark_carried(frame: pd.DataFrame, policies: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
+    """``frame`` with intervals of policies that carry state called inconclusive: resampled documents are then not independent."""
+    carried = {name for name, policy in policies.items() if policy.get("state") == "carry"}
+    touched = pd.Series(False, index=frame.index)
+    for column in {"policy", "reference"} & set(frame.columns):
+        touched |= frame[column].isin(carried)
+    return frame.assign(reliable=frame["reliable"].mask(touched, CARRIED)) if touched.any() else frame
 
 
 def _clear(out: Path) -> None:
@@ -89,13 +140,11 @@ def _clear(out: Path) -> None:
         shutil.rmtree(out / name, ignore_errors=True)
 
 
-def _copy_figures(runs: list[Path], out: Path) -> dict[str, Mapping[str, Any]]:
+def _copy_figures(descriptions: list[Path], out: Path) -> dict[str, Mapping[str, Any]]:
     """Copy every described figure into ``out/figures``; returns the descriptions in order, with ``svg`` for inlining."""
     found = []
-    for description in (item for path in runs for item in sorted(path.parent.glob("*.json")) if item.name != "run.json"):
+    for description in descriptions:
         content = read_json(description)
-        if "figure" not in content:
-            continue
         for name in [*content["files"], description.name]:
             with atomic_path(out / "figures" / name) as temporary:
                 shutil.copyfile(description.parent / name, temporary)
@@ -104,11 +153,6 @@ def _copy_figures(runs: list[Path], out: Path) -> dict[str, Mapping[str, Any]]:
     return {content["figure"]: content for content in sorted(found, key=lambda content: (content["order"], content["figure"]))}
 
 
-def _figure_files(figures: Mapping[str, Any], runs: list[Path]) -> list[Path]:
-    # Not the run.json files themselves: their time stamps would make every report a new one.
-    return [path for run_file in runs for path in (run_file.parent / f"{name}.json" for name in figures) if path.exists()]
-
-
-def _export(page: Page, tables: Mapping[str, Table], sources: Mapping[str, str], out: Path) -> None:
+def _export(page: Page, sources: Mapping[str, str], out: Path) -> None:
     for table in page.exports:
         write_shown(table, page.labels, sources, out / "tables")

@@ -13,6 +13,8 @@ def resident_experts(residency: float, experts: int, top_k: int) -> int:
     Raises:
         UserError: C < K, since a token's own experts would not fit, or C > E.
     """
+    if not 0 < residency <= 1:
+        raise UserError(f"simulate.residency: {residency:g} is not a share; use a value above 0 and at most 1")
     capacity = math.floor(residency * experts + 0.5)
     if not top_k <= capacity <= experts:
         raise UserError(

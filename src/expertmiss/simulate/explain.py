@@ -64,6 +64,12 @@ def explain_step(
     meta = trace.meta
     if policy.get("scope") == "global":
         raise UserError(f"policy {policy['name']}: --explain replays one layer, and this policy's pool is shared by all; use scope: layer")
+    if policy.get("state") == "carry":
+        raise UserError(
+            f"policy {policy['name']}: --explain replays one document, and this policy's state is carried over documents; use state: reset"
+        )
+    if policy.get("eviction", {}).get("name") == "opt":
+        raise UserError(f"policy {policy['name']}: --explain steps forward, and opt looks at later requests; choose another eviction")
     if not 0 <= layer < meta.layers:
         raise UserError(f"--explain: layer {layer} is not in the trace (0 to {meta.layers - 1})")
     rows = np.flatnonzero(trace.document == document)
@@ -87,6 +93,10 @@ def _prepare(path: Path, policy: dict[str, Any], residency: float, calibration: 
     if policy.get("initial", "warm") == "warm" and calibration is None:
         raise UserError("--calibration: a warm start counts requests in a calibration trace; name one, or set policy.initial=cold")
     counts = None if calibration is None else policies.request_counts(Trace.open(calibration, check_values=True))
+    if counts is not None and counts.shape != (trace.meta.layers, trace.meta.experts):
+        raise UserError(
+            f"{calibration}: {counts.shape[0]} layers of {counts.shape[1]} experts, but {path} has {trace.meta.layers} of {trace.meta.experts}"
+        )
     return trace, counts, capacity
 
 

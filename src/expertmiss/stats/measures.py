@@ -58,7 +58,7 @@ MEASURES: dict[str, Measure] = {
         ),
         Measure("mass_per_substitution", "Mass per substitution", "weight", "gate weight of a substituted call", {"mass": 1}, {"substituted": 1}),
         Measure("agreement", "Agreement", "share", "executed experts that the router chose, over K", {"agreement": 1}, _TOKEN_LAYERS),
-        Measure("kl", "KL divergence", "nats", "KL(executed || router), per token-layer", {"kl": 1}, _TOKEN_LAYERS),
+        Measure("kl", "KL divergence", "nats", "KL(executed || router), per token-layer; the router's side is over all E experts, so lossless execution of its K choices is above 0 too", {"kl": 1}, _TOKEN_LAYERS),
         Measure(
             "loads", "Experts loaded", "experts", "fetches and background landings, per token-layer",
             {"fetches": 1, "fallback_fetches": 1, "landings": 1}, _TOKEN_LAYERS,

@@ -39,7 +39,7 @@ def run(cfg: dict[str, Any], *, cells: Path, out: Path, context: Context) -> Non
         cfg: ``stats``: ``resamples``, ``confidence``, ``seed``, ``min_clusters``; ``reference`` (``fetch_all`` when left out).
 
     Raises:
-        UserError: cells are incomplete, mix models or corpora, or lack the reference policy.
+        UserError: cells are incomplete, stand there twice, mix models or corpora, or lack the reference policy; 'fetch_all' is another rule.
     """
     started, begun = datetime.now(UTC), time.monotonic()
     options = dict(cfg["stats"])
@@ -51,6 +51,12 @@ def run(cfg: dict[str, Any], *, cells: Path, out: Path, context: Context) -> Non
             raise UserError(f"{cells}: column '{column}' holds {frame[column].nunique()} values; summarise one {column} at a time")
     if reference not in set(frame["policy"]):
         raise UserError(f"stats.reference: no policy '{reference}' in {cells}; {suggest(reference, frame['policy'].astype(str).unique())}")
+    rules = sorted(set(frame.loc[frame["policy"] == reference, "miss_rule"]))
+    if reference == "fetch_all" and rules != ["fetch_all"]:
+        raise UserError(
+            f"{cells}: policy 'fetch_all', the lossless reference, has miss rule {', '.join(rules)}; give that policy another name, "
+            "or stats.reference another policy"
+        )
 
     documents, about, meters = arrange(frame, cells)
     bootstrap = ClusterBootstrap(documents["source"].to_numpy(), **options)
@@ -78,12 +84,25 @@ def arrange(frame: pd.DataFrame, path: Path) -> tuple[pd.DataFrame, pd.DataFrame
     """Documents [D] (document, source, domain), cells [P] (``ABOUT`` and number of seeds) and every meter as [D, P], summed over seeds.
 
     Raises:
-        UserError: a cell lacks documents (paired differences would compare different samples), or a document has two sources.
+        UserError: a row or a capacity stands there twice, a cell lacks documents (paired differences would compare different samples), or a document has two sources.
     """
+    shares = frame.groupby("capacity", observed=True)["residency"].unique()
+    for capacity, found in shares[shares.map(len) > 1].items():
+        raise UserError(
+            f"{path}: residency {', '.join(f'{share:g}' for share in sorted(found))} are the same {capacity} resident experts; "
+            "keep one of them in simulate.residency and run simulate_policies again"
+        )
+    twice = frame.duplicated(["policy", "capacity", "seed", "document"])
+    if twice.any():
+        row = frame[twice].iloc[0]
+        raise UserError(
+            f"{path}: policy '{row['policy']}' at capacity {row['capacity']}, seed {row['seed']}, document {row['document']} stands there "
+            "twice; name every policy, residency and seed once and run simulate_policies again"
+        )
     documents = frame[["document", "source", "domain"]].drop_duplicates().sort_values("document", ignore_index=True)
     if documents["document"].duplicated().any():
-        twice = documents.loc[documents["document"].duplicated(), "document"].iloc[0]
-        raise UserError(f"{path}: document {twice} has two sources or domains; run simulate_policies again")
+        name = documents.loc[documents["document"].duplicated(), "document"].iloc[0]
+        raise UserError(f"{path}: document {name} has two sources or domains; run simulate_policies again")
     about = frame.groupby(ABOUT, observed=True)["seed"].nunique().rename("seeds").reset_index()
     if about.duplicated(["policy", "capacity"]).any():
         name = about.loc[about.duplicated(["policy", "capacity"]), "policy"].iloc[0]

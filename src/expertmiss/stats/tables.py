@@ -7,6 +7,7 @@ keeps them wherever it is copied. Inputs of the statistics (cells, traces) name 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -17,8 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from expertmiss.errors import UserError
-from expertmiss.files import atomic_path, read_json
-from expertmiss.provenance import Labels
+from expertmiss.files import atomic_path, read_json, sha256_file
+from expertmiss.provenance import Labels, repository_root
 
 KEY = b"expertmiss"
 QUICK = "quick run"
@@ -78,6 +79,29 @@ def labels_of(path: Path, content: Mapping[str, Any] | None = None) -> Labels:
     if labels is None:
         raise UserError(f"{path}: no labels in it or in {run.name} beside it; run the stage that writes it again")
     return Labels.of(labels)
+
+
+def written_files(run_file: Path) -> dict[str, str]:
+    """SHA-256 of what the stage of ``run_file`` wrote into its folder, by path within that folder."""
+    folder = Path(os.path.normpath(Path.cwd() / run_file.parent))
+    root = repository_root(folder)
+    outputs = read_json(run_file).get("outputs", {})
+    return {
+        (root / name).relative_to(folder).as_posix(): digest for name, digest in outputs.items() if (root / name).is_relative_to(folder)
+    }
+
+
+def check_unchanged(path: Path, digest: str | None, run_file: Path) -> None:
+    """Refuse a file that is not the one ``run_file`` speaks of; ``digest`` is what it records, ``None`` if nothing.
+
+    Raises:
+        UserError: ``path`` is missing, was changed, or is not recorded.
+    """
+    stage = read_json(run_file).get("stage", "its stage")
+    if not path.is_file():
+        raise UserError(f"{path}: missing, though {stage} wrote it ({run_file.name} records it); run snakemake again")
+    if digest is None or sha256_file(path) != digest:
+        raise UserError(f"{path}: changed since {stage} wrote it ({run_file.name} disagrees); delete it and run snakemake again")
 
 
 def with_sample(labels: Labels, n: Mapping[str, int], *notes: str) -> Labels:

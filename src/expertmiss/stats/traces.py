@@ -37,10 +37,10 @@ def run(cfg: dict[str, Any], *, trace: Path, out: Path, context: Context) -> Non
     """Write the tables and ``run.json`` into ``out``; ``cfg``: ``stats`` (``resamples``, ``confidence``, ``seed``, ``min_clusters``).
 
     Raises:
-        UserError: the trace cannot be read, or its documents are not contiguous.
+        UserError: the trace cannot be read, or holds values a trace may not hold.
     """
     started, begun = datetime.now(UTC), time.monotonic()
-    opened = Trace.open(trace)
+    opened = Trace.open(trace, check_values=True)
     meta = opened.meta
     documents = Documents(opened)
     weights = WeightCounts(documents, meta.top_k)

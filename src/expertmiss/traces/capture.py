@@ -31,26 +31,38 @@ from expertmiss.provenance import digests, write_run
 from expertmiss.stages import Context
 from expertmiss.traces.format import TraceMeta, write_trace
 
+MOST_DOMAINS = 255  # a domain is a byte in the trace
+COLUMNS = ("document", "split", "domain", "source", "tokens", "topic_change")
+
 
 def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path, split: str) -> None:
     """Record ``split`` of ``tokens`` into ``out/trace.safetensors``.
 
     Raises:
-        UserError: the split is empty, token ids do not fit the model, the model has no MoE layer, a router answers NaN.
+        UserError: an option is out of range, the tokens cannot be read, the split is empty, token ids do not fit the model, the model
+            has no MoE layer, a router answers NaN.
     """
     started, clock = datetime.now(UTC), time.monotonic()
     model_cfg, capture = cfg["model"], cfg["capture"]
+    for option in ("documents", "batch", "threads", "depth"):
+        if capture[option] < 1:
+            raise UserError(f"capture.{option}: {capture[option]} is too few; use 1 or more")
     torch.set_num_threads(capture["threads"])
     check_core_fresh()
-    documents = choose_documents(pd.read_parquet(tokens), split, capture["documents"], tokens)
-    text = np.stack([np.asarray(row, dtype=np.int64) for row in documents["tokens"]])
+    documents = choose_documents(_read_tokens(tokens), split, capture["documents"], tokens)
+    text, topic_change = _equal_rows(documents, tokens)
+    domains = sorted(documents["domain"].unique())
+    if len(domains) > MOST_DOMAINS:
+        raise UserError(f"{tokens}: {len(domains)} domains, a trace holds at most {MOST_DOMAINS}; put the text into fewer domains")
     model, _ = load_model(model_cfg["path"], dtype=model_cfg["dtype"], device=model_cfg["device"], revision=model_cfg["revision"])
     vocabulary = model.get_input_embeddings().num_embeddings
     if text.min() < 0 or text.max() >= vocabulary:
         raise UserError(
-            f"{tokens}: token id {int(text.max())} does not fit the model's vocabulary of {vocabulary}; tokenize with the model's own tokenizer"
+            f"{tokens}: token id {int(text.min() if text.min() < 0 else text.max())} does not fit the model's vocabulary of {vocabulary}; tokenize with the model's own tokenizer"
         )
     recorder = RouterRecorder(model)
+    if capture["depth"] < recorder.geometry.top_k:
+        raise UserError(f"capture.depth: {capture['depth']} is less than the {recorder.geometry.top_k} experts the model chooses; use more")
     depth = min(capture["depth"], recorder.geometry.experts)
     model_digest = _model_digest(Path(model_cfg["path"]), model_cfg["revision"])
     key = sha256_json([cfg, context.source_hash, model_digest, sha256_bytes(text.tobytes()), documents["document"].tolist()])[:16]
@@ -66,12 +78,11 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path, split
     captured = time.monotonic()
     tensors = _join(parts, recorder.geometry.layers)
     mismatches = int(tensors.pop("set_mismatches").sum())
-    domains = sorted(documents["domain"].unique())
     length = text.shape[1]
     tensors["token"] = text.reshape(-1).astype(np.int32)
     tensors["document"] = np.repeat(documents["document"].to_numpy(np.int32), length)
     tensors["domain"] = np.repeat(documents["domain"].map(domains.index).to_numpy(np.uint8), length)
-    tensors["topic_change"] = np.concatenate([np.asarray(row, dtype=np.uint8) for row in documents["topic_change"]])
+    tensors["topic_change"] = topic_change.reshape(-1)
     labels = {
         "substrate": model_cfg["substrate"], "routing": "own", "time": "none", "host": cfg["host"]["name"], "status": "exploratory",
         "n": {"documents": len(documents), "tokens": int(text.size)}, "notes": [],
@@ -109,13 +120,44 @@ def choose_documents(table: pd.DataFrame, split: str, most: int, origin: Path) -
     """
     chosen = table[table["split"] == split].sort_values("document")
     if chosen.empty:
-        present = ", ".join(sorted(table["split"].unique())) or "none"
+        present = ", ".join(sorted(table["split"].astype(str).unique())) or "none"
         raise UserError(f"{origin}: no document of split '{split}' (present: {present}); add text or change capture.splits")
     # Domains take turns, and within a domain its sources do, so that a small sample holds every domain and many sources.
     chosen = chosen.assign(turn=chosen.groupby(["domain", "source"]).cumcount())
     chosen = chosen.sort_values(["turn", "document"])
     chosen = chosen.assign(place=chosen.groupby("domain").cumcount())
     return chosen.sort_values(["place", "domain"]).head(most).sort_values("document").drop(columns=["turn", "place"])
+
+
+def _read_tokens(path: Path) -> pd.DataFrame:
+    """The table of ``tokens.parquet``; an unreadable file or one without its columns is a UserError."""
+    try:
+        table = pd.read_parquet(path)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; run tokenize_corpus first") from None
+    except (OSError, ValueError) as problem:  # pyarrow's kinds are subclasses
+        reason = next(iter(str(problem).splitlines()), type(problem).__name__)
+        raise UserError(f"{path}: not a readable Parquet file ({reason}); run tokenize_corpus again") from None
+    for name in COLUMNS:
+        if name not in table:
+            raise UserError(f"{path}: no column '{name}'; run tokenize_corpus again")
+    if not pd.api.types.is_integer_dtype(table["document"]) or not all(
+        isinstance(value, str) for name in ("split", "domain", "source") for value in table[name]
+    ):
+        raise UserError(f"{path}: documents lack a whole number as 'document' or text as split, domain, source; run tokenize_corpus again")
+    return table
+
+
+def _equal_rows(documents: pd.DataFrame, origin: Path) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """Token ids and topic-change flags of the documents, both [documents, length]."""
+    try:
+        text = np.stack([np.asarray(row, dtype=np.int64) for row in documents["tokens"]])
+        topic_change = np.stack([np.asarray(row, dtype=np.uint8) for row in documents["topic_change"]])
+    except (ValueError, TypeError, OverflowError):
+        raise UserError(f"{origin}: documents are not lists of numbers of one length; run tokenize_corpus again") from None
+    if text.ndim != 2 or text.size == 0 or text.shape != topic_change.shape:
+        raise UserError(f"{origin}: columns 'tokens' and 'topic_change' are empty or differ in length; run tokenize_corpus again")
+    return text, topic_change
 
 
 def _record(recorder: RouterRecorder, batch: NDArray[np.int64], depth: int) -> dict[str, NDArray[Any]]:
@@ -159,7 +201,9 @@ def _join(parts: Path, layers: int) -> dict[str, NDArray[Any]]:
 
 
 def _local(folder: Path) -> list[Path]:
-    return [folder / name for name in ("config.json", "model.safetensors") if (folder / name).is_file()]
+    """The files of a model's folder that decide its answers: its configuration, and its weights in one file or in shards with an index."""
+    patterns = ("config.json", "*.safetensors", "*.safetensors.index.json")
+    return sorted(path for pattern in patterns for path in folder.glob(pattern) if path.is_file())
 
 
 def _model_digest(folder: Path, revision: str | None) -> str:
@@ -167,4 +211,7 @@ def _model_digest(folder: Path, revision: str | None) -> str:
 
 
 def _tokenizer_digest(folder: Path, revision: str | None) -> str:
-    return sha256_file(folder / "tokenizer.json") if folder.is_dir() else revision or "main"
+    if not folder.is_dir():
+        return revision or "main"
+    files = [folder / name for name in ("tokenizer.json", "tokenizer_config.json") if (folder / name).is_file()]
+    return sha256_json(digests(files, folder.absolute()))

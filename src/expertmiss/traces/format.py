@@ -19,7 +19,9 @@ The header's ``expertmiss`` entry holds the metadata (:class:`TraceMeta`) as JSO
 from __future__ import annotations
 
 import json
+import math
 import mmap
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -34,7 +36,15 @@ from expertmiss.files import atomic_path
 
 SCHEMA = 1
 GATINGS = ("softmax", "sigmoid", "softmax_after_topk")
+GROUP_SCORES = ("max", "top2_sum")
 _DTYPES = {"U8": np.uint8, "U16": np.uint16, "I32": np.int32, "F32": np.float32, "F64": np.float64}
+_KINDS = {
+    "text": ("split", "model", "model_revision", "tokenizer_revision", "dtype", "corpus", "corpus_digest"),
+    "a table": ("sources", "software", "labels", "extra"),
+    "true or false": ("normalise",),
+    "an integer": ("layers", "experts", "top_k", "depth", "tokens", "set_mismatches"),
+}
+_TYPES: dict[str, type] = {"text": str, "a table": dict, "true or false": bool, "an integer": int}
 _PER_TOKEN = {"token": "I32", "document": "I32", "domain": "U8", "topic_change": "U8"}
 
 
@@ -94,7 +104,7 @@ class Trace:
 
     @classmethod
     def open(cls, path: Path | str, check_values: bool = False) -> Trace:
-        """Map ``path``; with ``check_values`` also read every row and refuse NaN, unsorted or repeated ids."""
+        """Map ``path``; with ``check_values`` also read every row (:meth:`check_values`)."""
         path = Path(path)
         header, start, size, mapping = _read_header(path)
         meta = _read_meta(path, header.pop("__metadata__", None))
@@ -145,13 +155,7 @@ class Trace:
                 f"{self.path}: metadata is inconsistent (layers={meta.layers}, top_k={meta.top_k}, depth={meta.depth}, "
                 f"experts={meta.experts}, tokens={meta.tokens}); capture the trace again"
             )
-        expected: dict[str, tuple[str, tuple[int, ...]]] = {name: (kind, (meta.tokens,)) for name, kind in _PER_TOKEN.items()}
-        for index in range(meta.layers):
-            expected[f"ids.{index}"] = ("U16", (meta.tokens, meta.depth))
-            expected[f"z.{index}"] = ("F32", (meta.tokens, meta.depth))
-            expected[f"lse.{index}"] = ("F64", (meta.tokens,))
-            expected[f"zmin.{index}"] = ("F32", (meta.tokens,))
-        for name, (kind, shape) in expected.items():
+        for name, kind, shape in self._expected():
             if name not in self._tensors:
                 raise UserError(f"{self.path}: tensor '{name}' is missing; this is not a complete expertmiss trace, capture it again")
             tensor = self._tensors[name]
@@ -160,12 +164,22 @@ class Trace:
                     f"{self.path}: tensor '{name}' is {tensor.dtype} {tensor.shape}, expected {np.dtype(_DTYPES[kind])} {shape}; capture it again"
                 )
 
+    def _expected(self) -> Iterator[tuple[str, str, tuple[int, ...]]]:
+        rows, depth = self.meta.tokens, self.meta.depth
+        yield from ((name, kind, (rows,)) for name, kind in _PER_TOKEN.items())
+        for index in range(self.meta.layers):
+            yield f"ids.{index}", "U16", (rows, depth)
+            yield f"z.{index}", "F32", (rows, depth)
+            yield f"lse.{index}", "F64", (rows,)
+            yield f"zmin.{index}", "F32", (rows,)
+
     def check_values(self) -> None:
         """Read every row once.
 
         Raises:
-            UserError: a logit or log-sum-exp is not finite, an id is out of range or repeated in a row, a document is
-                split into two runs, or a domain index has no name.
+            UserError: a logit or log-sum-exp is not finite, an id is out of range or repeated in a row, a row is not in rank order
+                (with a bias the order of the logits is free), zmin or lse contradicts the logits, a document is split into two runs,
+                or a domain index has no name.
         """
         meta = self.meta
         if int(self.domain.max()) >= len(meta.domains):
@@ -192,6 +206,26 @@ class Trace:
                 ids = np.sort(layer.ids[begin : begin + 65_536], axis=1)
                 if int(ids[:, -1].max()) >= meta.experts or bool((np.diff(ids.astype(np.int32), axis=1) == 0).any()):
                     raise UserError(f"{self.path}: tensor 'ids.{index}' holds an id out of range or twice in one row; capture it again")
+                self._check_order(index, begin, layer)
+
+    def _check_order(self, index: int, begin: int, layer: Layer) -> None:
+        """Refuse rows that no ranking can have given, from token ``begin`` on."""
+        end = begin + 65_536
+        rows = Layer(layer.ids[begin:end], layer.z[begin:end], layer.lse[begin:end], layer.zmin[begin:end])
+        largest, smallest = rows.z.max(axis=1), rows.z.min(axis=1)
+        # A double-precision logit may have been rounded up to the float32 that is recorded.
+        slack = 1e-6 * np.maximum(1.0, np.abs(largest))
+        found = [
+            (rows.zmin > smallest, f"tensor 'zmin.{index}' is above a recorded logit"),
+            (rows.lse < largest - slack, f"tensor 'lse.{index}' is below the largest logit"),
+        ]
+        if self.meta.bias is None:
+            step, rising = np.diff(rows.z, axis=1), np.diff(rows.ids.astype(np.int32), axis=1) > 0
+            unsorted = (step > 0) | ((step == 0) & ~rising)
+            found.append((unsorted.any(axis=1), f"tensors 'z.{index}' and 'ids.{index}' are not in falling order (ties by rising id)"))
+        for wrong, what in found:
+            if wrong.any():
+                raise UserError(f"{self.path}: {what} at token {begin + int(wrong.argmax())}; capture it again")
 
 
 def _read_header(path: Path) -> tuple[dict[str, Any], int, int, mmap.mmap]:
@@ -211,7 +245,7 @@ def _read_header(path: Path) -> tuple[dict[str, Any], int, int, mmap.mmap]:
         raise UserError(foreign)
     try:
         header = json.loads(mapping[8 : 8 + length])
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         raise UserError(foreign) from None
     if not isinstance(header, dict):
         raise UserError(foreign)
@@ -222,23 +256,67 @@ def _read_meta(path: Path, metadata: Any) -> TraceMeta:
     if not isinstance(metadata, dict) or "expertmiss" not in metadata:
         raise UserError(f"{path}: a safetensors file, but not an expertmiss trace (no 'expertmiss' metadata)")
     try:
-        values = json.loads(metadata["expertmiss"])
+        values = json.loads(metadata["expertmiss"], parse_constant=_refuse)
         if not isinstance(values, dict) or values.get("schema") != SCHEMA:
             raise UserError(
                 f"{path}: trace schema {values.get('schema') if isinstance(values, dict) else None!r}, this version reads {SCHEMA}; capture it again"
             )
         meta = TraceMeta(**values)
-    except (TypeError, json.JSONDecodeError, RecursionError) as problem:
-        raise UserError(f"{path}: metadata 'expertmiss' cannot be read ({problem}); capture it again") from None
-    integers = {"layers": meta.layers, "experts": meta.experts, "top_k": meta.top_k, "depth": meta.depth, "tokens": meta.tokens}
-    for name, value in integers.items():
-        if type(value) is not int:
-            raise UserError(f"{path}: metadata '{name}' is {value!r}, expected an integer")
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise UserError(f"{path}: metadata 'expertmiss' cannot be read ({_first_line(problem)}); capture it again") from None
+    for kind, names in _KINDS.items():
+        for name in names:
+            if type(getattr(meta, name)) is not _TYPES[kind]:
+                raise UserError(f"{path}: metadata '{name}' is {_short(getattr(meta, name))}, expected {kind}; capture it again")
     if meta.gating not in GATINGS:
-        raise UserError(f"{path}: metadata 'gating' is {meta.gating!r}, known: {', '.join(GATINGS)}")
-    if not isinstance(meta.domains, list) or not isinstance(meta.sources, dict):
-        raise UserError(f"{path}: metadata 'domains' must be a list and 'sources' a table; capture it again")
+        raise UserError(f"{path}: metadata 'gating' is {_short(meta.gating)}, known: {', '.join(GATINGS)}")
+    if not isinstance(meta.domains, list) or not all(isinstance(name, str) for name in [*meta.domains, *meta.sources.values()]):
+        raise UserError(f"{path}: metadata 'domains' must be a list and 'sources' a table of names; capture it again")
+    if not _is_number(meta.scale):
+        raise UserError(f"{path}: metadata 'scale' is {_short(meta.scale)}, expected a finite number; capture it again")
+    _check_selection(path, meta)
     return meta
+
+
+def _check_selection(path: Path, meta: TraceMeta) -> None:
+    """The selection bias and the groups of experts have the form that the policy core reads."""
+    bias, groups = meta.bias, meta.groups
+    if bias is not None:
+        rows = bias if isinstance(bias, list) and len(bias) == meta.layers else [None]
+        if not all(isinstance(row, list) and len(row) == meta.experts and all(map(_is_number, row)) for row in rows):
+            raise UserError(f"{path}: metadata 'bias' is not {meta.layers} lists of {meta.experts} finite numbers; capture it again")
+    if groups is None:
+        return
+    whole = isinstance(groups, dict) and set(groups) == {"count", "allowed", "score"}
+    if not (
+        whole
+        and type(groups["count"]) is type(groups["allowed"]) is int
+        and 1 <= groups["allowed"] <= groups["count"]
+        and groups["score"] in GROUP_SCORES
+    ):
+        raise UserError(
+            f"{path}: metadata 'groups' is {_short(groups)}, expected 1 <= allowed <= count and score "
+            f"{' or '.join(GROUP_SCORES)}; capture it again"
+        )
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        return type(value) in (int, float) and math.isfinite(value)
+    except OverflowError:  # an integer beyond the range of a double
+        return False
+
+
+def _first_line(problem: Exception) -> str:
+    return next(iter(str(problem).splitlines()), type(problem).__name__)[:200]
+
+
+def _short(value: Any) -> str:
+    return repr(value)[:60]
 
 
 def _map_tensor(path: Path, mapping: mmap.mmap, name: str, entry: Any, start: int, size: int) -> NDArray[Any]:
@@ -246,13 +324,14 @@ def _map_tensor(path: Path, mapping: mmap.mmap, name: str, entry: Any, start: in
         dtype = np.dtype(_DTYPES[entry["dtype"]])
         shape = tuple(int(n) for n in entry["shape"])
         begin, end = (int(offset) for offset in entry["data_offsets"])
-    except (KeyError, TypeError, ValueError):
-        raise UserError(f"{path}: header entry of tensor '{name}' is malformed or of an unknown type; capture the trace again") from None
-    count = int(np.prod(shape, dtype=object)) if shape else 1
-    if min(shape, default=0) < 0 or begin < 0 or end - begin != count * dtype.itemsize:
-        raise UserError(f"{path}: header entry of tensor '{name}' is malformed (shape and size disagree); capture the trace again")
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise UserError(f"{path}: header entry of tensor {name!r} is malformed or of an unknown type; capture the trace again") from None
+    # Every tensor of a trace has rows; a length of 0 beside an enormous one would pass as no bytes.
+    count = math.prod(shape)
+    if not 1 <= len(shape) <= 2 or min(shape) < 1 or begin < 0 or end - begin != count * dtype.itemsize:
+        raise UserError(f"{path}: header entry of tensor {name!r} is malformed (shape and size disagree); capture the trace again")
     if start + end > size:
-        raise UserError(f"{path}: truncated (tensor '{name}' ends at byte {start + end}, the file has {size}); capture the trace again")
+        raise UserError(f"{path}: truncated (tensor {name!r} ends at byte {start + end}, the file has {size}); capture the trace again")
     return np.frombuffer(mapping, dtype=dtype, count=count, offset=start + begin).reshape(shape)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -93,7 +93,7 @@ def _checked(path: Path, root: Path) -> Run:
             raise _broken(path, f"{key} is {data.get(key)!r}, expected a mapping")
     for group in NUMBERS:
         for key, value in data[group].items():
-            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
                 raise _broken(path, f"{group}.{key} is {value!r}, expected a finite number")
     for key in ("started", "finished"):
         try:

@@ -21,6 +21,7 @@ from typing import Any
 from expertmiss.errors import UserError
 
 DATABASE, ARTIFACTS, EXPERIMENT = "mlflow.db", "artifacts", "expertmiss"
+BUSY_SECONDS = 5.0  # how long a database that another process writes is waited for
 BATCH = 100  # MLflow takes at most 100 parameters and 100 tags a call
 EXPERIMENT_NOTE = (
     "Which expert misses are worth waiting for? One run per experiment, with its stages nested in it. "
@@ -60,7 +61,7 @@ class Store:
         create: make the database where there is none.
 
     Raises:
-        UserError: there is no database, or it is damaged or of another MLflow version.
+        UserError: there is no database, it is in use, or it is damaged or of another MLflow version.
     """
 
     def __init__(self, folder: Path, create: bool = False) -> None:
@@ -83,6 +84,8 @@ class Store:
             self.client = MlflowClient(_uri(self.database))
             experiment = self.client.get_experiment_by_name(EXPERIMENT)
         except (MlflowException, SQLAlchemyError, sqlite3.Error) as problem:
+            if is_busy(problem):
+                raise busy(self.database) from problem
             first = str(problem).strip().splitlines()[0]
             raise UserError(f"{self.database}: cannot be opened ({first}); delete {self.folder} and run mlflow_sync again") from problem
         if experiment is None or experiment.lifecycle_stage != "active":
@@ -151,9 +154,19 @@ class Store:
         return self.folder / ARTIFACTS / EXPERIMENT / run_id / "artifacts"
 
 
+def is_busy(problem: Exception) -> bool:
+    """Whether SQLite, or MLflow for it, says that another process holds the database."""
+    return "is locked" in str(problem)
+
+
+def busy(database: Path) -> UserError:
+    """What to tell when :func:`is_busy`."""
+    return UserError(f"{database}: in use by another program; wait until it is done (or stop `expertmiss ui`) and run again")
+
+
 def _check(database: Path) -> None:
     # MLflow itself would try to open a damaged file for two minutes.
-    with closing(sqlite3.connect(database)) as connection:
+    with closing(sqlite3.connect(database, timeout=BUSY_SECONDS)) as connection:
         (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         connection.execute("SELECT version_num FROM alembic_version")
     if verdict != "ok":

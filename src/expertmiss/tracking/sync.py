@@ -59,7 +59,7 @@ def sync(results: Path, store: Path, descriptions: Mapping[str, str]) -> dict[st
     Syncs of one store exclude each other. A killed sync is completed by the next one.
 
     Raises:
-        UserError: a run.json is broken, an artifact is missing or differs from its run.json, the store cannot be opened.
+        UserError: a run.json is broken, an artifact is missing or differs from its run.json, the store cannot be opened or is in use.
     """
     from expertmiss.tracking import store as backend
 
@@ -69,7 +69,13 @@ def sync(results: Path, store: Path, descriptions: Mapping[str, str]) -> dict[st
         wanted = sha256_json([[(item.folder, describe.digest(item)) for item in runs], dict(descriptions)])
         if _stamp(store, wanted) == _read_stamp(store):
             return {"written": 0, "unchanged": len(runs), "superseded": 0, "repaired": 0}
-        counts = _Sync(backend.Store(store, create=True), results.parent, runs, descriptions).run()
+        opened = backend.Store(store, create=True)
+        from mlflow.exceptions import MlflowException  # after Store, which first tells mlflow to be quiet
+
+        try:
+            counts = _Sync(opened, results.parent, runs, descriptions).run()
+        except MlflowException as problem:
+            raise (backend.busy(opened.database) if backend.is_busy(problem) else problem) from problem.__cause__
         write_json(store / STAMP, _stamp(store, wanted))
         return counts
 
@@ -155,6 +161,8 @@ class _Sync:
     def _write(self, item: Run, parent: str) -> None:
         from mlflow.exceptions import MlflowException
 
+        from expertmiss.tracking import store as backend
+
         try:
             run_id = self.store.create({**describe.tags(item, parent), "digest": describe.digest(item)}, item.start_ms)
             self.store.log(run_id, describe.params(item), describe.metrics(item), item.end_ms)
@@ -164,6 +172,8 @@ class _Sync:
                 shutil.copyfile(self.root / path, folder / name)
             self.store.finish(run_id, item.end_ms)
         except MlflowException as problem:
+            if backend.is_busy(problem):
+                raise
             raise UserError(
                 f"{item.path}: MLflow refuses it ({str(problem).splitlines()[0]}); correct the stage {item.data['stage']}"
             ) from problem

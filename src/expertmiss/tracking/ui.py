@@ -52,7 +52,7 @@ def start(port: int, store: Path, log: IO[str]) -> subprocess.Popen[str]:
     store = store.absolute()
     database = store / "mlflow.db"
     if not database.is_file():
-        raise UserError(f"{database}: no store yet; run `snakemake --cores all` (its stage mlflow_sync makes it) and try again")
+        raise UserError(f"{database}: no store yet; make it with `snakemake --cores 1 --forcerun mlflow_sync` and try again")
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -13,6 +13,8 @@ from expertmiss.report.base import Page, Section, render
 from expertmiss.report.facts import Facts
 from expertmiss.stats.measures import ALL, HEAVY
 
+FREQUENCY = ("lfu", "lfru")
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -29,49 +31,64 @@ def _render(page: Page) -> Markup:
 
 
 def _waiting(facts: Facts) -> Iterator[Finding]:
-    if facts.has("fetch_all"):
+    if lossless := facts.plain("fetch_all"):
         text = Markup(
-            "With {} resident experts per layer, waiting for every miss (<code>fetch_all</code>) finds {} of calls resident. "
+            "With {} resident experts per layer, waiting for every miss (<code>{}</code>) finds {} of calls resident. "
             "The other {} wait for a fetch: {} experts loaded per token and layer."
-        ).format(facts.capacity, *(facts.number(name, "fetch_all") for name in ("hit_rate", "miss_rate", "loads")))
-        yield Finding(text, facts.row("hit_rate", "fetch_all")["reliable"])
+        ).format(facts.capacity, lossless, *(facts.number(name, lossless) for name in ("hit_rate", "miss_rate", "loads")))
+        yield Finding(text, facts.row("hit_rate", lossless)["reliable"])
 
 
 def _light_misses(facts: Facts) -> Iterator[Finding]:
-    if facts.has("rule_015", "substitute_all"):
+    rule, everything = facts.plain("threshold"), facts.plain("substitute_all")
+    if rule and everything:
         text = Markup(
-            "Waiting only for the first choice and for gate weights of at least 0.15 (<code>rule_015</code>) substitutes {} of calls with a "
+            "Waiting only for the first choice and for gate weights of at least {} (<code>{}</code>) substitutes {} of calls with a "
             "mean weight "
-            "of {}. Substituting every miss (<code>substitute_all</code>) substitutes {} with a mean weight of {}. "
+            "of {}. Substituting every miss (<code>{}</code>) substitutes {} with a mean weight of {}. "
             "Substituted gate mass per token-layer: {} against {}."
         ).format(
-            *(facts.number(name, policy) for policy in ("rule_015", "substitute_all") for name in ("substituted_share", "mass_per_substitution")),
-            facts.number("mean_mass", "rule_015"), facts.number("mean_mass", "substitute_all"),
+            _tau(facts, rule), rule, *(facts.number(name, rule) for name in ("substituted_share", "mass_per_substitution")),
+            everything, *(facts.number(name, everything) for name in ("substituted_share", "mass_per_substitution")),
+            facts.number("mean_mass", rule), facts.number("mean_mass", everything),
         )  # fmt: skip
-        yield Finding(text, facts.row("mean_mass", "rule_015")["reliable"])
+        yield Finding(text, facts.row("mean_mass", rule)["reliable"])
 
 
 def _first_choice(facts: Facts) -> Iterator[Finding]:
-    if facts.has("first_choice", "rule_015"):
+    first, rule = facts.plain("first_choice"), facts.plain("threshold")
+    if first and rule:
         text = Markup(
-            "Waiting for the first choice alone (<code>first_choice</code>) waits for {} of calls, the 0.15 rule for {}; "
+            "Waiting for the first choice alone (<code>{}</code>) waits for {} of calls, the {} rule (<code>{}</code>) for {}; "
             "the substituted gate mass is {} and {}."
-        ).format(*(facts.number(name, policy) for name in ("fetched_share", "mean_mass") for policy in ("first_choice", "rule_015")))
-        yield Finding(text, facts.row("mean_mass", "first_choice")["reliable"])
+        ).format(
+            first, facts.number("fetched_share", first), _tau(facts, rule), rule, facts.number("fetched_share", rule),
+            facts.number("mean_mass", first), facts.number("mean_mass", rule),
+        )  # fmt: skip
+        yield Finding(text, facts.row("mean_mass", first)["reliable"])
+
+
+def _tau(facts: Facts, policy: str) -> str:
+    return facts.page.numbers.plain(("tau", policy), float(facts.policies()[policy]["miss_rule"]["tau"]))
 
 
 def _caches(facts: Facts) -> Iterator[Finding]:
-    known = [policy for policy in ("quality_first", "speed_first") if policy in set(facts.differences["policy"])]
+    compared = set(facts.differences["policy"])
+    known = [
+        name for name, policy in facts.policies().items()
+        if name in compared and policy["eviction"]["name"] in FREQUENCY and policy["admission"]["name"] == "background"
+    ]  # fmt: skip
     if known:
-        parts = []
+        parts, verdicts = [], []
         for policy in known:
             row, text = facts.difference("hit_rate", policy)
+            verdicts.append(str(row["reliable"]))
             parts.append(Markup("<code>{}</code> is {}, {}").format(policy, _direction(row), text))
         reference = facts.differences["reference"].iloc[0]
         text = Markup(
             "Hit rate of policies with frequency-based eviction and background loads, against <code>{}</code> on the same documents: {}."
         ).format(reference, Markup("; ").join(parts))
-        yield Finding(text, row["reliable"])
+        yield Finding(text, next((verdict for verdict in verdicts if verdict != "yes"), "yes"))
 
 
 def _direction(row: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ def _row(run: Mapping[str, Any]) -> dict[str, Any]:
     if "started" in run and "finished" in run:
         seconds = f"{(datetime.fromisoformat(run['finished']) - datetime.fromisoformat(run['started'])).total_seconds():.0f} s"
     return {
-        "stage": run["stage"], "key": run.get("run_key", "")[:12], "source": run.get("source_hash", "")[:12], "seconds": seconds,
+        "stage": run["stage"], "split": run.get("config", {}).get("split", ""), "key": run.get("run_key", "")[:12], "source": run.get("source_hash", "")[:12], "seconds": seconds,
         "finished": run.get("finished", "")[:16].replace("T", " "), "inputs": run.get("inputs", {}), "outputs": run.get("outputs", {}),
     }  # fmt: skip
 
