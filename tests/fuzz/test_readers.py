@@ -36,7 +36,7 @@ def fuzz(reader: str, seeds: Path, scratch: Path, seconds: int) -> None:
         [*command, f"-artifact_prefix={scratch}/", "-print_final_stats=1", *options],
         cwd=ROOT, env=environment, capture_output=True, text=True, timeout=seconds + 120,
     )  # fmt: skip
-    said = done.stdout + done.stderr
+    said = done.stderr + done.stdout  # the exception itself is in stdout
     assert done.returncode == 0, said[-3000:]
     covered = [int(found) for found in re.findall(r"cov: (\d+)", said)]
     executed = re.search(r"number_of_executed_units: (\d+)", said)
