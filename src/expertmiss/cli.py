@@ -161,15 +161,15 @@ def export(file: Path, out: Path, layer: int | None) -> None:
 @trace.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Trace to write.")
-@click.option("--layers", default=48, show_default=True)
-@click.option("--experts", default=512, show_default=True)
-@click.option("--top-k", default=10, show_default=True)
-@click.option("--depth", default=128, show_default=True, help="Experts recorded per row.")
-@click.option("--documents", default=40, show_default=True)
-@click.option("--length", default=512, show_default=True, help="Tokens per document.")
+@click.option("--layers", default=48, type=click.IntRange(min=1), show_default=True)
+@click.option("--experts", default=512, type=click.IntRange(min=1), show_default=True)
+@click.option("--top-k", default=10, type=click.IntRange(min=1), show_default=True)
+@click.option("--depth", default=128, type=click.IntRange(min=1), show_default=True, help="Experts recorded per row.")
+@click.option("--documents", default=40, type=click.IntRange(min=1), show_default=True)
+@click.option("--length", default=512, type=click.IntRange(min=1), show_default=True, help="Tokens per document.")
 @click.option("--miss-rate", default=0.085, show_default=True, help="LRU miss rate to reach, within half a point.")
 @click.option("--residency", default=0.25, show_default=True, help="Resident share at which the miss rate holds.")
-@click.option("--seed", default=0, show_default=True)
+@click.option("--seed", default=0, type=click.IntRange(min=0), show_default=True)
 def synthesize(file: Path, out: Path, miss_rate: float, residency: float, seed: int, **shape: int) -> None:
     """Make a trace of another geometry by a process fitted to the real trace FILE; labelled synthetic."""
     from expertmiss.traces.synthesize import Geometry

@@ -105,6 +105,14 @@ def test_what_does_not_go_together_is_refused_before_anything_runs(overrides: li
     assert str(caught.value).startswith(message)
 
 
+@pytest.mark.parametrize(("name", "message"), [("all/a.txt", "rename the sub-folder"), ("first/{draft}.txt", "may not hold a brace")])
+def test_names_of_local_text_that_would_mislead_are_refused(tmp_path: Path, name: str, message: str) -> None:
+    (tmp_path / name).parent.mkdir()
+    (tmp_path / name).write_text("text")
+    with pytest.raises(UserError, match=message):
+        check_configuration(ROOT, compose(ROOT, overrides=["corpus=local", f"corpus.folder={tmp_path}"]))
+
+
 def test_a_section_holds_only_what_the_stage_uses() -> None:
     config = compose(ROOT)
     changed = compose(ROOT, overrides=["stats.resamples=1100"])

@@ -52,8 +52,10 @@ def check_configuration(root: Path, config: Mapping[str, Any]) -> None:
                 f"corpus.folder: {corpus['folder'] or 'not set'} holds no .txt or .jsonl file; put text there or choose another corpus"
             )
         for path in files:
+            if path.relative_to(root / corpus["folder"]).parts[0] == "all":
+                raise UserError(f"corpus.folder: {corpus['folder']}/all: tables use 'all' for every domain together; rename the sub-folder")
             if "{" in path.name or "}" in path.name:
-                raise UserError(f"corpus.folder: {path.relative_to(root)}: a file name may not hold a brace here; rename the file")
+                raise UserError(f"corpus.folder: {path}: a file name may not hold a brace here; rename the file")
 
 
 def _check_model(root: Path, model: Mapping[str, Any]) -> None:
