@@ -6,8 +6,6 @@ import shlex
 import sys
 from pathlib import Path
 
-from snakemake.exceptions import WorkflowError
-
 ROOT = Path(workflow.basedir)
 sys.path.insert(0, str(ROOT / "src"))
 

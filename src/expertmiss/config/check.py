@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from expertmiss.corpora.packages import SPLITS
 from expertmiss.errors import UserError, suggest
 from expertmiss.files import read_json
 from expertmiss.policies import validate
 from expertmiss.simulate.capacity import resident_experts
 
-SPLITS = ("train", "calibration", "pilot", "exploratory", "confirmatory", "generation")
 BUILTIN = "models/builtin"
 
 

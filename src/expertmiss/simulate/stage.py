@@ -69,7 +69,7 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, trace: Path, calibr
         out, stage="simulate_policies", experiment=context.experiment, name=f"simulate policies over {recorded.meta.model} on {recorded.meta.corpus}",
         config=cfg, source_hash=context.source_hash, inputs=[trace, calibration], outputs=[out / "cells.parquet"],
         metrics={"cells": len(cells), "routed_calls": calls, "calls_per_second": calls / seconds}, timings={"total_s": seconds},
-        labels={**recorded.meta.labels, "notes": ["open loop"]}, started=started,
+        labels={**recorded.meta.labels, "notes": [*recorded.meta.labels["notes"], "open loop"]}, started=started,
     )  # fmt: skip
 
 
