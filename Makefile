@@ -20,7 +20,7 @@ $(VENV)/.setup: pyproject.toml constraints.txt $(CORE)
 	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 14) else f"error: $(PYTHON) is Python {sys.version.split()[0]}; 3.11 to 3.13 is needed (make PYTHON=python3.11 ...)")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "setting up $(VENV) (first time: about 1 GB of downloads, some minutes)"
-	$(PIP) scikit-build-core nanobind cmake ninja
+	$(PIP) scikit-build-core nanobind cmake ninja setuptools wheel
 	$(PIP) --no-build-isolation --editable .
 	@touch $@
 
