@@ -28,7 +28,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "corpus.shift_piece_tokens",
         "corpus.shift_topics",
     ),
-    "describe_model": ("model", "card", "host", "corpus.name"),
+    "describe_model": ("model", "card", "generate", "sandbox", "host", "corpus.name"),
     "capture_traces": ("model", "capture", "host", "corpus.name"),
     "analyze_traces": ("stats",),
     "simulate_policies": ("simulate", "policies"),
