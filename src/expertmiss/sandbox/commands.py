@@ -25,9 +25,9 @@ def visible() -> list[str]:
     """Files and folders that programs can read, by the same path as here: libraries and Python's own files."""
     found = [path for path in SYSTEM if Path(path).exists()]
     paths = [interpreter(), sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")]
-    shared = Path(sysconfig.get_config_var("LIBDIR") or "", str(sysconfig.get_config_var("INSTSONAME") or ""))
-    if shared.is_file() and ".so" in shared.name:
-        paths.append(str(shared))
+    shared = os.path.join(sysconfig.get_config_var("LIBDIR") or "", sysconfig.get_config_var("INSTSONAME") or "")
+    if ".so" in shared and os.path.isfile(shared):
+        paths.append(shared)
     for path in paths:
         base = os.path.join(sys.base_prefix, os.path.relpath(path, sys.prefix)) if path.startswith(sys.prefix + os.sep) else path
         if base not in found and not any(base.startswith(folder + os.sep) for folder in found):
@@ -79,7 +79,7 @@ def bubblewrap(limits: Limits) -> list[str] | None:
         ]
         tools.append(before[0])
     else:
-        command += ["--unshare-all", "--cap-drop", "ALL"]
+        command += ["--unshare-all", "--unshare-user", "--disable-userns", "--cap-drop", "ALL"]
         before = []
     for folder in _above([*visible(), *tools]):  # bubblewrap would make them for root alone
         command += ["--perms", "0755", "--dir", folder]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from expertmiss.sandbox import commands
 from expertmiss.sandbox.probes import probe
 from expertmiss.sandbox.run import Limits, Sandbox
+from expertmiss.sandbox.unshare import unshare
 
 
 def find_sandbox(limits: Limits | None = None, allow_weak: bool = False) -> tuple[Sandbox | None, str]:
@@ -16,7 +17,7 @@ def find_sandbox(limits: Limits | None = None, allow_weak: bool = False) -> tupl
     """
     limits = limits or Limits()
     reasons = []
-    for kind, build in (("bubblewrap", commands.bubblewrap),):
+    for kind, build in (("bubblewrap", commands.bubblewrap), ("unshare", unshare)):
         command = build(limits)
         if command is None:
             reasons.append(f"{kind} is not installed")

@@ -9,7 +9,6 @@ from typing import Any
 from expertmiss.corpora.generators.base import Problem, Template
 from expertmiss.errors import UserError
 
-
 RANGES = ("scored_steps", "scored_largest", "scored_parts")
 
 
