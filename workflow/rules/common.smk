@@ -50,9 +50,9 @@ SPLITS = CONFIG["capture"]["splits"]
 shell.prefix(f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH; ")
 
 
-def cfg(stage):
-    """The slice of the configuration that ``stage`` uses, as JSON: a change elsewhere re-runs nothing."""
-    return json.dumps(section(CONFIG, stage), sort_keys=True)
+def cfg(stage, *more):
+    """The slice of the configuration that ``stage`` uses (and the paths ``more``), as JSON: a change elsewhere re-runs nothing."""
+    return json.dumps(section(CONFIG, stage, *more), sort_keys=True)
 
 
 def code(stage):
