@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from expertmiss._core import VERDICTS
 
+REROUTING = ("cache_prior", "max_rank")  # their log holds the calls of X; what S lost to it stands in no row
 EDGES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 1.0)
 """Bins of gate weight: [edge, next edge), the last one closed."""
 SUBSTITUTE = VERDICTS.index("substitute")
@@ -58,15 +59,18 @@ def attribute(calls: Mapping[str, NDArray[Any]], change: NDArray[np.float64], to
     return Attribution(counted.reshape(shape).astype(np.int64), mass.reshape(shape), loss.reshape(shape))
 
 
-def attribution_frame(joined: Sequence[Mapping[str, NDArray[Any]]], about: pd.DataFrame, identity: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Parts of all documents as one row per policy, document, rank and weight bin that holds anything.
+def attribution_frame(
+    joined: Sequence[Mapping[str, NDArray[Any]]], about: pd.DataFrame, identity: Sequence[Mapping[str, Any]]
+) -> pd.DataFrame:
+    """Parts of all documents as one row per policy, document, rank and weight bin that holds anything; re-routing rules are left out.
 
     ``rank`` is -1 and ``weight_from`` NaN for loss without a substitution of the token's own.
     """
     frames = []
     columns = ["row", "policy", "arm", "family", "residency", "capacity", "seed"]
+    shared = ~about["miss_rule"].isin(REROUTING).to_numpy()[:, None, None]
     for who, part in zip(identity, joined, strict=True):
-        row, rank, column = np.nonzero((part["split.calls"] > 0) | (part["split.loss"] != 0))
+        row, rank, column = np.nonzero(shared & ((part["split.calls"] > 0) | (part["split.loss"] != 0)))
         own = rank < part["split.calls"].shape[1] - 1
         frame = about[columns].iloc[row].reset_index(drop=True).assign(
             **who, rank=np.where(own, rank, -1), weight_from=np.where(own, np.array(EDGES)[column], np.nan),

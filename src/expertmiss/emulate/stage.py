@@ -3,7 +3,7 @@
 Inputs:  ``tokens.parquet`` (documents, or topic-shift streams), the calibration trace (request counts of warm starts), the locked claims,
          the model's folder.
 Outputs: ``cells.parquet`` (policy x capacity x seed x document: NLL and meters), ``open_loop.parquet`` (the same policies over the
-         reference row's recorded routers), ``nll.safetensors`` (every token's NLL), for E1 ``split.parquet`` (loss by rank and weight).
+         reference row's recorded routers), ``nll.safetensors`` (every token's NLL), ``split.parquet`` (loss by rank and weight).
 Steps:   check the lock; plan the rows; one forward pass a document and chunk of rows, saved as a part; join the parts. A killed run
          resumes at the first missing part; parts of another model, text, plan or configuration are not used.
 """
@@ -75,7 +75,7 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path, calib
     rows = plan(study, experiment, load_claims(claims), routers[0].experts, routers[0].top_k)
     key = sha256_json([cfg, context.source_hash, lock, digest, sha256_bytes(text.tobytes()), sha256_bytes(counts.tobytes())])[:16]
     parts = out / ".parts" / key
-    passes = _Passes(model, rows, counts, options, attributed=study == "e1")
+    passes = _Passes(model, rows, counts, options)
     tokens_run = text.size * len(rows)
     with Progress(tokens_run, f"emulate {study}", "tok", context.journal) as bar:
         for document, words in zip(documents["document"].tolist(), text, strict=True):
@@ -111,17 +111,18 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path, calib
 class _Passes:
     """The forward passes of one document: rows in chunks, the reference first in each, and the open-loop replay of its routers."""
 
-    def __init__(self, model: Any, rows: list[Planned], counts: NDArray[np.int64], options: dict[str, Any], attributed: bool) -> None:
-        self.rows, self.counts, self.attributed = rows, counts, attributed
+    def __init__(self, model: Any, rows: list[Planned], counts: NDArray[np.int64], options: dict[str, Any]) -> None:
+        self.rows, self.counts = rows, counts
         reference, rest = rows[0], rows[1:]
         size = max(options["rows"] - 1, 1)
         chunks = [rest[begin : begin + size] for begin in range(0, len(rest), size)] or [[]]
         self.emulators = [
-            Emulator(model, [reference.row, *(item.row for item in chunk)], counts, threads=options["threads"], log=attributed) for chunk in chunks
+            Emulator(model, [reference.row, *(item.row for item in chunk)], counts, threads=options["threads"], log=True)
+            for chunk in chunks
         ]
 
     def run(self, tokens: NDArray[np.int64], document: int) -> dict[str, NDArray[Any]]:
-        """``nll`` [R, T - 1], meters summed over layers [R] as ``closed.<meter>`` and ``open.<meter>``, for E1 ``split.<part>`` [R, K + 1, B]."""
+        """``nll`` [R, T - 1], meters summed over layers [R] as ``closed.<meter>`` and ``open.<meter>``, ``split.<part>`` [R, K + 1, B]."""
         nll: list[NDArray[np.float64]] = []
         meters: list[dict[str, NDArray[Any]]] = []
         splits: list[Attribution] = []
@@ -134,19 +135,18 @@ class _Passes:
             logits = recorded if index == 0 else logits
             nll += list(found.nll[first:])
             meters += [{name: values[row].sum() for name, values in found.meters.items()} for row in range(first, len(found.nll))]
-            if self.attributed:
-                logs = emulator.take_logs()
-                splits += [
-                    attribute(logs[row]["calls"], found.nll[row] - found.nll[0], emulator.geometry.top_k, FIRST_TARGET)
-                    for row in range(first, len(found.nll))
-                ]  # fmt: skip
+            logs = emulator.take_logs()
+            splits += [
+                attribute(logs[row]["calls"], found.nll[row] - found.nll[0], emulator.geometry.top_k, FIRST_TARGET)
+                for row in range(first, len(found.nll))
+            ]
         result: dict[str, NDArray[Any]] = {"nll": np.stack(nll)}
         result["reference_spread"] = np.array([max(float(np.abs(other - references[0]).max()) for other in references)])
         replayed = replay(self.emulators[0].geometry, logits, self.rows, self.counts, document)
         for kind, found_meters in (("closed", meters), ("open", replayed)):
             for name in found_meters[0]:
                 result[f"{kind}.{name}"] = np.array([row[name] for row in found_meters])
-        for name in Attribution._fields if self.attributed else ():
+        for name in Attribution._fields:
             result[f"split.{name}"] = np.stack([getattr(split, name) for split in splits])
         return result
 
@@ -195,7 +195,9 @@ def replay(
     documents = np.full(len(logits[0]), document, dtype=np.int32)
     found = []
     for item in rows:
-        result = _core.simulate(layers, documents, meta, item.row.policy, item.row.capacity, counts, item.row.seed, False, kl=True, threads=1)
+        result = _core.simulate(
+            layers, documents, meta, item.row.policy, item.row.capacity, counts, item.row.seed, False, kl=True, threads=1
+        )
         found.append({name: values.sum() for name, values in result["meters"].items()})
     return found
 
@@ -233,10 +235,8 @@ def _write(
         with atomic_path(out / f"{name}.parquet") as path:
             pd.concat(frames, ignore_index=True).to_parquet(path, index=False)
         outputs.append(out / f"{name}.parquet")
-    if "split.loss" in joined[0]:
-        with atomic_path(out / "split.parquet") as path:
-            attribution_frame(joined, about, identity).to_parquet(path, index=False)
-        outputs.append(out / "split.parquet")
+    with atomic_path(out / "split.parquet") as path:
+        attribution_frame(joined, about, identity).to_parquet(path, index=False)
     with atomic_path(out / "nll.safetensors") as path:
         save_file(
             {
@@ -245,4 +245,4 @@ def _write(
             },
             path, metadata={"rows": json.dumps(about["policy"].tolist()), "first_target": str(FIRST_TARGET)},
         )  # fmt: skip
-    return [*outputs, out / "nll.safetensors"]
+    return [*outputs, out / "split.parquet", out / "nll.safetensors"]

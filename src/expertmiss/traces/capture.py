@@ -64,8 +64,8 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path, split
     if capture["depth"] < recorder.geometry.top_k:
         raise UserError(f"capture.depth: {capture['depth']} is less than the {recorder.geometry.top_k} experts the model chooses; use more")
     depth = min(capture["depth"], recorder.geometry.experts)
-    model_digest = model_digest(Path(model_cfg["path"]), model_cfg["revision"])
-    key = sha256_json([cfg, context.source_hash, model_digest, sha256_bytes(text.tobytes()), documents["document"].tolist()])[:16]
+    digest = model_digest(Path(model_cfg["path"]), model_cfg["revision"])
+    key = sha256_json([cfg, context.source_hash, digest, sha256_bytes(text.tobytes()), documents["document"].tolist()])[:16]
     parts = out / ".parts" / key
     with Progress(text.size, f"capture {split}", "tok", context.journal) as bar:
         for index, begin in enumerate(range(0, len(text), capture["batch"])):
@@ -92,7 +92,7 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path, split
         layers=geometry.layers, experts=geometry.experts, top_k=geometry.top_k, depth=depth, tokens=int(text.size),
         gating=geometry.gating, normalise=geometry.normalise, scale=geometry.scale, bias=geometry.bias, groups=geometry.groups,
         domains=domains, sources=dict(zip(documents["document"].astype(str), documents["source"].astype(str), strict=True)), split=split,
-        model=model_cfg["name"], model_revision=model_digest, tokenizer_revision=_tokenizer_digest(Path(model_cfg["path"]), model_cfg["revision"]),
+        model=model_cfg["name"], model_revision=digest, tokenizer_revision=_tokenizer_digest(Path(model_cfg["path"]), model_cfg["revision"]),
         dtype=model_cfg["dtype"], corpus=cfg["corpus"]["name"], corpus_digest=sha256_file(tokens), set_mismatches=mismatches,
         software={name: importlib.metadata.version(name) for name in ("expertmiss", "torch", "transformers")}, labels=labels,
     )  # fmt: skip
