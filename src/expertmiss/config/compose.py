@@ -33,6 +33,11 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "analyze_traces": ("stats",),
     "simulate_policies": ("simulate", "policies"),
     "summarize_policies": ("stats",),
+    "emulate_policies": ("model", "host", "corpus.name", "emulate"),
+    "analyze_e1": ("stats",),
+    "analyze_e2": ("stats",),
+    "analyze_e4": ("stats",),
+    "judge_claims": ("report.quick", "model.substrate", "model.name"),
     "make_figures": ("report.quick",),
     "render_report": ("report", "stats", "policies", "model", "corpus", "simulate"),
     "mlflow_sync": (),
@@ -91,10 +96,10 @@ def compose(
     return plain
 
 
-def section(config: Mapping[str, Any], stage: str) -> dict[str, Any]:
-    """The part of ``config`` that ``stage`` uses (see :data:`SECTIONS`), JSON-safe: infinities become ``"inf"``."""
+def section(config: Mapping[str, Any], stage: str, *more: str) -> dict[str, Any]:
+    """The part of ``config`` that ``stage`` uses (see :data:`SECTIONS`), and the paths ``more``, JSON-safe: infinities become ``"inf"``."""
     chosen: dict[str, Any] = {}
-    for path in SECTIONS[stage]:
+    for path in (*SECTIONS[stage], *more):
         value: Any = config
         target = chosen
         *parents, last = path.split(".")
@@ -223,8 +228,9 @@ def _check_values(kind: type, values: Mapping[str, Any], where: str) -> None:
 
 
 def _check_value(name: str, value: Any, allowed: Mapping[str, Any]) -> None:
-    if allowed["choices"] and value not in allowed["choices"]:
-        raise UserError(f"{name}: '{value}' is not a choice; {suggest(str(value), allowed['choices'])}")
+    for word in value if isinstance(value, list) else [value]:
+        if allowed["choices"] and word not in allowed["choices"]:
+            raise UserError(f"{name}: '{word}' is not a choice; {suggest(str(word), allowed['choices'])}")
     if allowed["filled"] and not value:
         raise UserError(f"{name}: is empty; give at least one value")
     if allowed["filled"] and len(set(value)) < len(value):

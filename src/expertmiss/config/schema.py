@@ -14,7 +14,7 @@ def opt(
 ) -> Any:
     """A field with ``default``, documented by ``sentence``.
 
-    ``choices`` restrict a string, ``low`` and ``high`` (inclusive) a number or every number of a list, ``filled`` asks a list to hold
+    ``choices`` restrict a string or every string of a list, ``low`` and ``high`` (inclusive) a number or every number of a list, ``filled`` asks a list to hold
     something, each thing once.
     """
     metadata = {"help": sentence, "choices": choices, "low": low, "high": high, "filled": filled}
@@ -231,6 +231,55 @@ class SimulateConfig:
 
 
 @dataclass
+class EmulateConfig:
+    """Stage emulate_policies: the model runs while policies decide which experts its tokens get."""
+
+    rows: int = opt(64, "Most policies in one forward pass, the reference among them; more rows need more memory.", low=2)
+    threads: int = opt(2, "Threads that walk the policy core.", low=1, high=1024)
+    torch_threads: int = opt(1, "Threads of a forward pass (see capture.threads).", low=1, high=1024)
+
+
+@dataclass
+class E1Config:
+    """Experiment E1: which substitutions cost quality."""
+
+    split: str = opt("exploratory", "Split whose documents are evaluated.")
+    documents: int = opt(320, "Most documents, spread evenly over packages and templates.", low=1)
+    residency: list[float] = opt(
+        lambda: [0.125, 0.25, 0.5], "Resident shares; the claims' 0.25 is always added.", low=0, high=1, filled=True
+    )
+    taus: list[float] = opt(
+        lambda: [0.05, 0.1, 0.15, 0.2, 0.3, 0.5], "Thresholds; the paper's 0.15 and 1.5/K are always added.", low=0, filled=True
+    )
+    conventions: list[str] = opt(lambda: ["inherit", "scaled"], "Weight conventions beside `own`.", ("inherit", "scaled"))
+    scaled_a: float = opt(0.5, "Factor of the convention `scaled`.", low=0, high=1)
+    choosers: list[str] = opt(lambda: ["random", "matched_random"], "Choosers beside router_rank.", ("random", "matched_random"))
+    margin: float = opt(1.0, "matched_random: largest logit distance from the best candidate.", low=0)
+    chooser_seeds: list[int] = opt(lambda: [0, 1], "Seeds of the choosers that draw; averaged.", low=0, high=2**63 - 1, filled=True)
+
+
+@dataclass
+class E2Config:
+    """Experiment E2: whether substituted gate mass orders policies by loss. Its policies are fixed in config/claims.yaml."""
+
+    split: str = opt("exploratory", "Split whose documents are evaluated.")
+    documents: int = opt(320, "Most documents, spread evenly over packages and templates.", low=1)
+
+
+@dataclass
+class E4Config:
+    """Experiment E4: background admission, overall and after a topic change."""
+
+    split: str = opt("exploratory", "Split whose documents the streams are joined from (corpus.shift_split).")
+    documents: int = opt(120, "Most topic-shift streams.", low=1)
+    betas: list[float] = opt(
+        lambda: [0.0, 0.25, 0.5, 1.0, 2.0, float("inf")], "Accumulated masses that trigger a load; the claims' 0.5 is always added.", low=0,
+        filled=True,
+    )  # fmt: skip
+    delays: list[int] = opt(lambda: [8], "Further delays of a load in tokens, at the claims' beta, beside the claims' delay of 1.", low=2)
+
+
+@dataclass
 class StatsConfig:
     """Intervals of every table."""
 
@@ -261,5 +310,10 @@ class Config:
     sandbox: SandboxConfig = opt(SandboxConfig, "Where programs that a model wrote are run.")
     capture: CaptureConfig = opt(CaptureConfig, "Recording of router traces.")
     simulate: SimulateConfig = opt(SimulateConfig, "The simulator's grid.")
+    experiments: list[str] = opt(lambda: ["e1", "e2", "e4"], "Emulated experiments that are run.", ("e1", "e2", "e4"))
+    emulate: EmulateConfig = opt(EmulateConfig, "The emulator.")
+    e1: E1Config = opt(E1Config, "Experiment E1.")
+    e2: E2Config = opt(E2Config, "Experiment E2.")
+    e4: E4Config = opt(E4Config, "Experiment E4.")
     stats: StatsConfig = opt(StatsConfig, "Intervals.")
     report: ReportConfig = opt(ReportConfig, "The report.")
