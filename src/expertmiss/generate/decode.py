@@ -55,7 +55,7 @@ def greedy(
     state = {"past_key_values": cache, "use_cache": True, "logits_to_keep": 1}
     logits = model(input_ids=tokens, attention_mask=mask, position_ids=positions, **state).logits[:, -1]
     if copies > 1:
-        cache.batch_repeat_interleave(copies)
+        cache.reorder_cache(torch.arange(len(prompts), device=device).repeat_interleave(copies))  # the one form that every cache has
         mask, positions, logits = (tensor.repeat_interleave(copies, 0) for tensor in (mask, positions, logits))
     position, chosen = positions[:, -1:], logits.argmax(-1)
     rows = list(range(len(prompts) * copies))
@@ -68,7 +68,7 @@ def greedy(
             return made
         if len(places) < len(rows):
             kept = torch.tensor(places, device=device)
-            cache.batch_select_indices(kept)
+            cache.reorder_cache(kept)
             mask, position, chosen = mask[kept], position[kept], chosen[kept]
             rows = [rows[place] for place in places]
         mask = torch.cat([mask, mask.new_ones(len(rows), 1)], 1)
