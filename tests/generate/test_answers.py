@@ -67,12 +67,25 @@ class Fake(Sandbox):
         return Outcome("passed" if "+ 1" in program else "failed")
 
 
+class Says:
+    """A tokenizer whose tokens read as one text."""
+
+    eos_token_id = 0
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def decode(self, ids: list[int], **options: object) -> str:
+        assert 0 not in ids
+        return self.text
+
+
 def test_rows_and_accuracies() -> None:
     word, function = item(WORD), item(FUNCTION)
     fake = Fake("fake", (), None)  # type: ignore[arg-type]
 
     def row(of: Item, text: str, last: int = 5) -> dict[str, object]:
-        return answer(of, [4, last], text, 0, fake)
+        return answer(of, [4, last], Says(text), fake)
 
     rows = [
         row(word, " 7.\n#### 7\nQuestion: 8"), row(word, " 7"), row(word, " 3 + 4 = 8.\n#### 8", 0), row(word, "#### 7\n"),
@@ -90,7 +103,7 @@ def test_rows_and_accuracies() -> None:
 
 
 def test_functions_without_a_sandbox_are_not_measured() -> None:
-    rows = [answer(item(FUNCTION), [4], "\n    return x\n\n\n", 0, None)]
+    rows = [answer(item(FUNCTION), [4], Says("\n    return x\n\n\n"), None)]
     found = accuracies(rows, {"functions": 160}, "bubblewrap is not installed")["functions"]
     assert found["by_rule"] == {} and found["n"] == 1 and found["sandbox"] == "bubblewrap is not installed" and "by_source" not in found
 

@@ -13,8 +13,9 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from expertmiss.errors import UserError
+from expertmiss.generate import problems as generate_problems
 from expertmiss.generate import solve
-from expertmiss.models import card, card_tasks
+from expertmiss.models import card
 from expertmiss.models.card_figures import miss_rates, ranked, router_load, warm_distances
 from expertmiss.stages import Context
 
@@ -84,7 +85,7 @@ def problems(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def no_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(card_tasks, "find_sandbox", lambda limits, allow_weak: (None, "none here"))
+    monkeypatch.setattr(generate_problems, "find_sandbox", lambda limits, allow_weak: (None, "none here"))
 
 
 def configuration(folder: Path) -> dict[str, Any]:

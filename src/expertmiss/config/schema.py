@@ -181,6 +181,16 @@ class GenerateConfig:
     batch: int = opt(64, "Problems decoded together.", low=1)
     word_problem_tokens: int = opt(96, "Most tokens of an answer to a word problem; longer ones are truncated and counted.", low=1)
     function_tokens: int = opt(160, "Most tokens of a function's body; longer ones are truncated and counted.", low=1)
+    split: str = opt("pilot", "generate_answers: split of the problems that are answered under every arm (it must be in corpus.splits).")
+    problems: int = opt(100, "generate_answers: most problems of each task.", low=1)
+    arms: list[str] = opt(
+        lambda: ["fetch_all", "first_choice", "rule_015", "quality_first", "speed_first", "substitute_all"],
+        "generate_answers: names of files in config/policy; fetch_all is the reference and must be among them.",
+        filled=True,
+    )
+    residency: float = opt(0.25, "generate_answers: resident share of each layer's experts.", low=0, high=1)
+    rows: int = opt(96, "generate_answers: most rows (problems x arms) in one batch.", low=1)
+    threads: int = opt(2, "generate_answers: threads that walk the policy core.", low=1, high=1024)
 
 
 @dataclass

@@ -46,7 +46,7 @@ class Item:
     """One problem as the model sees it.
 
     ``prompt`` has no white space at its end: tokenizers join it with what follows, so that a prompt that ends in it is a sequence of
-    tokens that no text contains; the model writes it itself.
+    tokens that no text contains; the model writes it itself. ``number`` is the problem's place in its table, part of random draws.
     """
 
     problem: str
@@ -56,10 +56,12 @@ class Item:
     answer: str
     tests: tuple[str, ...]
     entry_point: str
+    number: int = 0
 
 
 def item(row: Mapping[str, Any]) -> Item:
     """The item of a row of ``problems.parquet``."""
     return Item(
-        row["problem"], TASKS[row["domain"]], row["source"], row["prompt"].rstrip(), row["answer"], tuple(json.loads(row["tests"])), row["entry_point"]
+        row["problem"], TASKS[row["domain"]], row["source"], row["prompt"].rstrip(), row["answer"], tuple(json.loads(row["tests"])),
+        row["entry_point"], row.get("number", 0),
     )  # fmt: skip
