@@ -9,83 +9,37 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
-from expertmiss.config import compose
-from expertmiss.corpora.topic_shift import flags
 from expertmiss.emulate import stage as emulation
 from expertmiss.errors import UserError
-from expertmiss.experiments import e1, e2, e4, judge
+from expertmiss.experiments import e4, judge
 from expertmiss.files import read_json, write_json
 from expertmiss.policies import request_counts, simulate
-from expertmiss.stages import Context
 from expertmiss.traces import capture
 from expertmiss.traces.format import Trace
+from tests.experiments.tiny_study import CLAIMS, CONTEXT, STUDIES, analyse, emulate, make_setting, statistics
 from tests.models.tiny import save_tiny
-
-ROOT = Path(__file__).parents[2]
-CLAIMS = ROOT / "config" / "claims.yaml"
-CONTEXT = Context("test", "code")
-PIECE = 140
 
 
 @pytest.fixture(scope="module")
 def setting(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """A model, documents and streams, a calibration trace, and the configuration."""
     folder = tmp_path_factory.mktemp("experiments") / "results"
     folder.mkdir()
-    model = folder / "model"
-    save_tiny("qwen3_moe", model, num_experts=64)
-    draw = np.random.default_rng(0)
-
-    def table(length: int, marks: list[int]) -> pd.DataFrame:
-        rows = [
-            {"document": number, "split": split, "domain": "ab"[number % 2], "source": f"{split}{number}", "tokens": draw.integers(1, 60, length).tolist(), "topic_change": marks}
-            for split in ("calibration", "exploratory") for number in range(6)
-        ]  # fmt: skip
-        return pd.DataFrame(rows).assign(document=range(12))
-
-    table(64, [0] * 64).to_parquet(folder / "tokens.parquet")
-    marks = flags(PIECE, 2)
-    table(len(marks), marks).to_parquet(folder / "streams.parquet")
-    config = compose(ROOT, "tiny")
-    config["model"] = {**config["model"], "name": "tiny", "path": str(model), "substrate": "random_weights"}
-    for study in ("e1", "e2", "e4"):
-        config[study]["documents"] = 5
-    cfg = {"model": config["model"], "host": config["host"], "corpus": {"name": "invented"}}
-    recording = {**cfg, "capture": {**config["capture"], "depth": 64, "batch": 2}}
-    capture.run(recording, out=folder / "calibration", context=CONTEXT, tokens=folder / "tokens.parquet", split="calibration")
-    return {"folder": folder, "config": config, "cfg": {**cfg, "emulate": config["emulate"]}, "recording": recording}
-
-
-def emulate(setting: dict[str, Any], study: str, out: Path, **options: Any) -> None:
-    folder = setting["folder"]
-    cfg = {**setting["cfg"], study: setting["config"][study], **options}
-    emulation.run(
-        cfg, out=out, context=CONTEXT, tokens=folder / ("streams.parquet" if study == "e4" else "tokens.parquet"),
-        calibration=folder / "calibration" / "trace.safetensors", claims=CLAIMS, study=study,
-    )  # fmt: skip
+    return make_setting(folder)
 
 
 @pytest.fixture(scope="module")
 def emulated(setting: dict[str, Any]) -> Path:
     """Folders ``e1``, ``e2``, ``e4`` of emulated policies."""
-    for study in ("e1", "e2", "e4"):
+    for study in STUDIES:
         emulate(setting, study, setting["folder"] / study)
     return setting["folder"]
 
 
 @pytest.fixture(scope="module")
 def analysed(emulated: Path, setting: dict[str, Any]) -> Path:
-    stats = {"stats": {**setting["config"]["stats"], "resamples": 120}}
-    files = lambda study: {
-        "cells": emulated / study / "cells.parquet",
-        "open_loop": emulated / study / "open_loop.parquet",
-        "claims": CLAIMS,
-    }
-    e1.run(stats, out=emulated / "a1", context=CONTEXT, split=emulated / "e1" / "split.parquet", **files("e1"))
-    e2.run(stats, out=emulated / "a2", context=CONTEXT, **files("e2"))
-    e4.run(stats, out=emulated / "a4", context=CONTEXT, nll=emulated / "e4" / "nll.safetensors", **files("e4"))
+    analyse(setting)
     return emulated
 
 
@@ -203,10 +157,9 @@ def test_c4_effects_come_from_the_right_rows(analysed: Path) -> None:
 
 
 def test_quick_runs_are_not_judged_and_full_ones_say_why(analysed: Path, tmp_path: Path) -> None:
-    statistics = [analysed / f"a{number}" / f"e{number}_statistics.parquet" for number in (1, 2, 4)]
     for quick, expected in ((True, {"quick run: not judged", "not run"}), (False, {"inconclusive", "not run"})):
         cfg = {"report": {"quick": quick}, "model": {"substrate": "random_weights", "name": "tiny"}}
-        judge.run(cfg, out=tmp_path / "results" / str(quick), context=CONTEXT, statistics=statistics, claims=CLAIMS)
+        judge.run(cfg, out=tmp_path / "results" / str(quick), context=CONTEXT, statistics=statistics(analysed), claims=CLAIMS)
         table = pd.read_parquet(tmp_path / "results" / str(quick) / "claims.parquet")
         assert set(table["verdict"]) == expected
         assert not table["verdict"].str.contains("reproduced").any()
@@ -240,8 +193,6 @@ def test_another_model_s_calibration_and_foreign_tokens_are_refused(setting: dic
 
 
 def test_streams_without_changes_are_refused(emulated: Path, setting: dict[str, Any], tmp_path: Path) -> None:
-    from safetensors.numpy import save_file
-
     tensors = load_file(emulated / "e4" / "nll.safetensors")
     save_file({**tensors, "topic_change": np.zeros_like(tensors["topic_change"])}, tmp_path / "nll.safetensors")
     folder = emulated / "e4"
