@@ -47,7 +47,11 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, cells: Path, open_l
     found.append(statistic("C2b", "r of mass", "correlation", other, bootstrap, count, 0) | {"policies": len(unprotected)})
     found += _over_inputs(closed, protected, bootstrap, cfg["stats"])
     order = order_reversals(
-        lambda totals: correlations(totals)[:, 0] - np.abs(correlations(totals)[:, 1]), columns, rules["C8"]["orders"], rules["C8"]["fraction"], 8
+        lambda totals: correlations(totals)[:, 0] - np.abs(correlations(totals)[:, 1]),
+        columns,
+        rules["C8"]["orders"],
+        rules["C8"]["fraction"],
+        8,
     )
     orders = pd.DataFrame([{"claim": "C2", "statistic": "r of mass minus |r| of share of calls", **order, "documents": count}])
     tables = {
