@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.core.core_helpers import meta, policy, ranked
 
 from expertmiss import _core
-from tests.core.core_helpers import meta, policy, ranked
 
 EXPERTS, TOKENS = 96, 40
 RNG = np.random.default_rng(0)
