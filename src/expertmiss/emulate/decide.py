@@ -63,12 +63,16 @@ def decided(
             z = logits.detach().to("cpu", torch.float64 if logits.dtype == torch.float64 else torch.float32).numpy()
             z = z.reshape(len(steppers), -1, router.experts)
             if forced is None:
-                ids = np.empty((*z.shape[:2], router.top_k), np.int64)
-                weights = np.empty(ids.shape)
+                ids = np.zeros((*z.shape[:2], router.top_k), np.int64)
+                weights = np.zeros(ids.shape)
 
                 def decide(row: int) -> None:
                     try:
-                        ids[row], weights[row], _ = steppers[row].steps(first + index, z[row])
+                        if z.shape[1] == 1:  # also where layers share a pool
+                            one_ids, one_weights = steppers[row].step(first + index, z[row, 0])
+                            ids[row, 0, : len(one_ids)], weights[row, 0, : len(one_ids)] = one_ids, one_weights
+                        else:
+                            ids[row], weights[row], _ = steppers[row].steps(first + index, z[row])
                     except ValueError as problem:
                         raise UserError(
                             f"document {steppers[row].document}, layer {router.layer}, row {row} of the batch: {problem}"
