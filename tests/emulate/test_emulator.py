@@ -28,6 +28,7 @@ def emulator(model: Any = None, **changes: Any) -> Emulator:
     [
         (np.array([1, 64]), "document 7: token id 64 is not below the vocabulary's 64"),
         (np.array([-1, 3]), "document 7: token id -1 is not below"),
+        (np.zeros(257, dtype=np.int64), "257 tokens, the model's context holds 256"),
         (np.array([1]), "a row of 2 or more token ids"),
         (np.ones((2, 3), dtype=np.int64), r"tokens of shape \[2, 3\]"),
     ],
@@ -49,9 +50,9 @@ def test_a_router_that_answers_no_number_is_named() -> None:
 
 
 def test_policies_that_a_running_model_cannot_follow_are_refused() -> None:
-    with pytest.raises(UserError, match="initial warm needs the request counts"):
+    with pytest.raises(UserError, match=r"a warm start needs counts of a calibration trace; give them, or set initial to cold$"):
         emulator(initial="warm")
-    with pytest.raises(UserError, match="eviction opt needs recorded future requests"):
+    with pytest.raises(UserError, match=r"eviction opt needs recorded future requests, which a running model has not$"):
         emulator(miss_rule={"name": "fetch_all"}, eviction={"name": "opt"})
     with pytest.raises(UserError, match="use the stepped form"):
         emulator(scope="global").whole(TEXT, 7)

@@ -107,19 +107,18 @@ def test_1b_forced_decisions_give_the_same_logits() -> None:
     for document in DOCUMENTS:
         difference, noise = forced(document)
         assert difference <= 1e-3
-        assert 0 < noise <= 1e-4  # measured 1e-5: the two forms do differ, by rounding
+        assert 0 < noise <= 1e-4  # measured 5e-6: the two forms do differ, by rounding
 
 
 @pytest.mark.slow
 def test_1b_in_bfloat16() -> None:
-    """Rounding is 65,536 times coarser: what is asked is that forced decisions agree to the type's own noise (2^-8 of the largest logit, some layers deep)."""
-    model = builtin("bfloat16")[0]
-    emulator = Emulator(model, ROWS[:4])
+    """Numbers of 8 bits: output logits of 14 are 0.06 apart, and 0.125 was measured. Asked: 2^-6 of the largest, 3.5 of its steps."""
+    emulator = Emulator(builtin("bfloat16")[0], ROWS[:4])
     one = emulator.whole(text(3), 3, keep=True)
     other = emulator.stepped(text(3), 3, keep=True, forced=one.decisions)
     assert one.logits is not None and other.logits is not None
-    assert (one.logits - other.logits).abs().max() <= 2**-3 * one.logits.abs().max()
-    assert abs(one.nll.mean() - other.nll.mean()) <= 0.02 * one.nll.mean()
+    assert (one.logits - other.logits).abs().max() <= 2**-6 * one.logits.abs().max()
+    assert abs(one.nll.mean() - other.nll.mean()) <= 1e-3 * one.nll.mean()  # measured 3e-5
 
 
 @pytest.mark.slow

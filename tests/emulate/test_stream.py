@@ -19,6 +19,7 @@ from expertmiss.emulate.rows import Row
 from expertmiss.emulate.stream import StreamedEmulator
 from expertmiss.errors import UserError
 from expertmiss.models.adapters import ADAPTERS
+from expertmiss.models.load import load_model
 from tests.models.tiny import tiny_model
 
 TEXTS = {document: np.random.default_rng(document).integers(0, 64, 40) for document in (3, 8, 9)}
@@ -56,6 +57,18 @@ def test_equals_the_model_in_memory(kind: str, folders: dict[str, Path], tmp_pat
     assert all(parameter.is_meta for parameter in streamed.model.parameters())
     assert results[3].meters["substituted"][1].sum() > 0
     assert [file.name for folder in tmp_path.glob("hidden_*") for file in folder.iterdir()] == []
+
+
+def test_the_built_in_model_to_the_last_bit(tmp_path: Path) -> None:
+    """Same kernels, same batch: what is read by layers from bfloat16 files is what transformers loads."""
+    folder = Path(__file__).parents[2] / "models" / "builtin"
+    rows = [Row(row.name, row.policy, 64) for row in ROWS]
+    tokens = np.random.default_rng(0).integers(0, 4096, 48)
+    streamed = StreamedEmulator(folder, rows).run({5: tokens}, tmp_path)[5]
+    expected = Emulator(load_model(folder)[0], rows).whole(tokens, 5)
+    assert streamed.nll.tobytes() == expected.nll.tobytes()
+    for name, values in expected.meters.items():
+        np.testing.assert_array_equal(streamed.meters[name], values, err_msg=name)
 
 
 def test_other_types_than_the_files(folders: dict[str, Path], tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ from expertmiss.errors import UserError
 from expertmiss.models.routers import RouterRecorder
 from expertmiss.policies import validate
 
+LOSS_ROWS = 512  # positions, over all rows of the batch, whose logits exist at once
+
 
 @dataclass
 class Emulated:
@@ -68,12 +70,14 @@ class Emulator:
         }  # fmt: skip
         for row in self.rows:
             validate(row.policy, self.meta, row.capacity)
+            if counts is None and row.policy.get("initial", "warm") == "warm":
+                raise UserError(f"policy '{row.name}': a warm start needs counts of a calibration trace; give them, or set initial to cold")
         try:
             self.steppers = [
                 Stepper(self.meta, row.policy, row.capacity, counts, row.seed, log=log, check=check, mutant=mutant) for row in self.rows
             ]
         except ValueError as problem:
-            raise UserError(f"{problem}; give the calibration counts, or set initial to cold" if counts is None else str(problem)) from None
+            raise UserError(str(problem)) from None
         self.pool = ThreadPoolExecutor(threads)
 
     def whole(self, tokens: NDArray[np.int64], document: int, *, keep: bool = False, forced: Decisions | None = None) -> Emulated:
@@ -140,6 +144,9 @@ class Emulator:
             raise UserError(
                 f"document {document}: token id {wrong} is not below the vocabulary's {vocabulary}; use the model's own tokenizer"
             )
+        longest = getattr(self.model.config, "max_position_embeddings", len(tokens))
+        if len(tokens) > longest:
+            raise UserError(f"document {document}: {len(tokens)} tokens, the model's context holds {longest}; cut documents shorter")
         for stepper in self.steppers:
             stepper.reset(document)
 
@@ -149,10 +156,10 @@ class Emulator:
         state: Tensor = self.model.model(input_ids=batch.to(device), **options).last_hidden_state
         return state
 
-    def nll_of(self, hidden: Tensor, tokens: NDArray[np.int64], keep: bool, chunk: int = 64) -> tuple[NDArray[np.float64], Tensor | None]:
+    def nll_of(self, hidden: Tensor, tokens: NDArray[np.int64], keep: bool) -> tuple[NDArray[np.float64], Tensor | None]:
         """NLL of final hidden states [R, T, H], in chunks of positions, so that [R, T, V] logits never exist at once unless they are asked for."""
         targets = torch.from_numpy(tokens[1:]).to(hidden.device)
-        pieces, kept = [], []
+        pieces, kept, chunk = [], [], max(1, LOSS_ROWS // hidden.shape[0])
         with torch.inference_mode():
             for begin in range(0, hidden.shape[1], chunk):
                 logits = self._output(hidden[:, begin : begin + chunk]).float()
