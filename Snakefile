@@ -37,6 +37,7 @@ localrules:
     e2,
     e4,
     figures,
+    generation,
     report,
 
 
@@ -51,6 +52,7 @@ include: "workflow/rules/corpora.smk"
 include: "workflow/rules/traces.smk"
 include: "workflow/rules/simulate.smk"
 include: "workflow/rules/emulate.smk"
+include: "workflow/rules/generate.smk"
 include: "workflow/rules/report.smk"
 include: "workflow/rules/tracking.smk"
 
@@ -63,6 +65,11 @@ rule report:
 rule card:
     input:
         f"results/{EXPERIMENT}/describe_model/{MODEL}/{CORPUS}/README.md",
+
+
+rule generation:
+    input:
+        f"results/{EXPERIMENT}/compare_answers/{MODEL}/{CORPUS}/run.json",
 
 
 rule e1:

@@ -24,6 +24,8 @@ STAGES: dict[str, str] = {
     "analyze_e2": "expertmiss.experiments.e2",
     "analyze_e4": "expertmiss.experiments.e4",
     "judge_claims": "expertmiss.experiments.judge",
+    "generate_answers": "expertmiss.generate.stage",
+    "compare_answers": "expertmiss.generate.compare",
     "make_figures": "expertmiss.figures.stage",
     "render_report": "expertmiss.report.stage",
     "mlflow_sync": "expertmiss.tracking.sync",

@@ -28,7 +28,16 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "corpus.shift_piece_tokens",
         "corpus.shift_topics",
     ),
-    "describe_model": ("model", "card", "host", "corpus.name"),
+    "describe_model": (
+        "model",
+        "card",
+        "generate.batch",
+        "generate.word_problem_tokens",
+        "generate.function_tokens",
+        "sandbox",
+        "host",
+        "corpus.name",
+    ),
     "capture_traces": ("model", "capture", "host", "corpus.name"),
     "analyze_traces": ("stats",),
     "simulate_policies": ("simulate", "policies"),
@@ -38,6 +47,8 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "analyze_e2": ("stats",),
     "analyze_e4": ("stats",),
     "judge_claims": ("report.quick", "model.substrate", "model.name"),
+    "generate_answers": ("model", "generate", "sandbox", "host", "corpus.name", "arms"),
+    "compare_answers": ("stats",),
     "make_figures": ("report.quick",),
     "render_report": ("report", "stats", "policies", "model", "corpus", "simulate"),
     "mlflow_sync": (),
@@ -58,7 +69,8 @@ def compose(
         extra: nested values merged last (what ``snakemake --config`` brought), typed like everything else.
 
     Returns:
-        Plain nested dict; besides the schema's keys ``experiment``, ``profile`` and ``policies`` (name -> policy, all that are simulated).
+        Plain nested dict; besides the schema's keys ``experiment``, ``profile`` ``policies`` (name -> policy, all that
+        are simulated) and ``arms`` (the same for generation).
 
     Raises:
         UserError: an unknown key, group or file, a value of the wrong type, a policy that the definitions refuse.
@@ -93,6 +105,7 @@ def compose(
     for group in ("model", "corpus", "host"):
         _check_name(f"{group}.name", plain[group]["name"])
     plain["policies"] = _resolve_policies(root, plain)
+    plain["arms"] = {name: load_policy(root, name) for name in plain["generate"]["arms"]}
     return plain
 
 

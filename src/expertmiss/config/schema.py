@@ -143,6 +143,9 @@ class CorpusConfig:
         0.3, "Share of common shingles from which a document counts as a near-duplicate and is left out.", low=0.01, high=1
     )
     problems_per_template: int = opt(4, "builtin: scored problems generated from each template.", low=1)
+    scored_steps: list[int] = opt(lambda: [1, 3], "builtin: fewest and most steps of arithmetic in a scored word problem.", low=1)
+    scored_largest: list[int] = opt(lambda: [1, 99], "builtin: range of the largest number in a scored word problem and its steps.", low=1)
+    scored_parts: list[int] = opt(lambda: [0, 2], "builtin: fewest and most of condition and change in a scored function.", low=0, high=2)
     tokens: int = opt(512, "Tokens of every document; shorter ones are left out and counted.", low=32, high=1_000_000)
     shift_split: str = opt("exploratory", "Topic-shift streams: split whose documents they are cut from.")
     shift_streams: int = opt(60, "Topic-shift streams: how many.", low=1)
@@ -166,8 +169,40 @@ class CardConfig:
     """Stage describe_model."""
 
     documents: int = opt(64, "Most documents read of each of the splits calibration and pilot.", low=1)
+    problems: int = opt(400, "Most pilot problems of each task that are solved.", low=1)
     batch: int = opt(8, "Documents in one forward pass.", low=1)
     threads: int = opt(1, "Threads of a forward pass.", low=1, high=1024)
+
+
+@dataclass
+class GenerateConfig:
+    """Answers to problems."""
+
+    batch: int = opt(64, "Problems decoded together.", low=1)
+    word_problem_tokens: int = opt(96, "Most tokens of an answer to a word problem; longer ones are truncated and counted.", low=1)
+    function_tokens: int = opt(160, "Most tokens of a function's body; longer ones are truncated and counted.", low=1)
+    split: str = opt("pilot", "generate_answers: split of the problems that are answered under every arm (it must be in corpus.splits).")
+    problems: int = opt(100, "generate_answers: most problems of each task.", low=1)
+    arms: list[str] = opt(
+        lambda: ["fetch_all", "first_choice", "rule_015", "quality_first", "speed_first", "substitute_all"],
+        "generate_answers: names of files in config/policy; fetch_all is the reference and must be among them.",
+        filled=True,
+    )
+    residency: float = opt(0.25, "generate_answers: resident share of each layer's experts.", low=0, high=1)
+    rows: int = opt(96, "generate_answers: most rows (problems x arms) in one batch.", low=1)
+    threads: int = opt(2, "generate_answers: threads that walk the policy core.", low=1, high=1024)
+
+
+@dataclass
+class SandboxConfig:
+    """Where programs that a model wrote are run."""
+
+    seconds: float = opt(5.0, "Wall time of a program with its tests.", low=0.5, high=600)
+    memory_mib: int = opt(512, "Address space of each of its processes, in MiB.", low=64, high=65_536)
+    processes: int = opt(4, "Processes and threads at once.", low=3, high=1024)
+    allow_weak: bool = opt(
+        False, "Whether limits of time and memory alone, which leave files and network open, will do where no sandbox holds; recorded."
+    )
 
 
 @dataclass
@@ -281,6 +316,8 @@ class Config:
     policy: PolicyConfig = opt(PolicyConfig, "One policy of your own choice (group policy/), simulated beside simulate.policies.")
     host: HostConfig = opt(HostConfig, "The machine (group host/).")
     card: CardConfig = opt(CardConfig, "The model's card.")
+    generate: GenerateConfig = opt(GenerateConfig, "Answers to problems.")
+    sandbox: SandboxConfig = opt(SandboxConfig, "Where programs that a model wrote are run.")
     capture: CaptureConfig = opt(CaptureConfig, "Recording of router traces.")
     simulate: SimulateConfig = opt(SimulateConfig, "The simulator's grid.")
     experiments: list[str] = opt(lambda: ["e1", "e2", "e4"], "Emulated experiments that are run.", ("e1", "e2", "e4"))
