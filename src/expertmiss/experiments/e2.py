@@ -47,9 +47,13 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, cells: Path, open_l
     found.append(statistic("C2b", "r of mass", "correlation", other, bootstrap, count, 0) | {"policies": len(unprotected)})
     found += _over_inputs(closed, protected, bootstrap, cfg["stats"])
     order = order_reversals(
-        lambda totals: correlations(totals)[:, 0] - correlations(totals)[:, 1], columns, rules["C8"]["orders"], rules["C8"]["fraction"], 8
+        lambda totals: correlations(totals)[:, 0] - np.abs(correlations(totals)[:, 1]),
+        columns,
+        rules["C8"]["orders"],
+        rules["C8"]["fraction"],
+        8,
     )
-    orders = pd.DataFrame([{"claim": "C2", "statistic": "r of mass minus r of share of calls", **order, "documents": count}])
+    orders = pd.DataFrame([{"claim": "C2", "statistic": "r of mass minus |r| of share of calls", **order, "documents": count}])
     tables = {
         "e2_measures": measure_rows(closed, bootstrap), "e2_statistics": pd.DataFrame(found), "e2_gap": loop_gap(closed, opened, bootstrap),
         "e2_orders": orders,
@@ -76,13 +80,14 @@ def correlations(totals: Array) -> Array:
 def _over_policies(cells: Cells, chosen: NDArray[np.int64], columns: Array, bootstrap: ClusterBootstrap) -> list[dict[str, Any]]:
     count, policies = len(cells.documents), {"policies": len(chosen)}
     r = bootstrap.interval(correlations, columns)
-    ahead = bootstrap.interval(lambda totals: correlations(totals)[:, :1] - correlations(totals)[:, 1:], columns)
+    # Fewer fetches go with more loss: rivals are compared by the strength of their correlation.
+    ahead = bootstrap.interval(lambda totals: correlations(totals)[:, :1] - np.abs(correlations(totals)[:, 1:]), columns)
     found = [
         statistic("C2", f"r of {NAMES[name]}", "correlation", r, bootstrap, count, place) | policies
         for place, name in enumerate(PREDICTORS)
     ]
     return found + [
-        statistic("C2", f"r of mass minus r of {NAMES[name]}", "correlation", ahead, bootstrap, count, place) | policies
+        statistic("C2", f"r of mass minus |r| of {NAMES[name]}", "correlation", ahead, bootstrap, count, place) | policies
         for place, name in enumerate(PREDICTORS[1:])
     ]
 

@@ -159,7 +159,7 @@ def _tests(base: str, overall: Array, contrast: Array, bootstrap: ClusterBootstr
     found = []
     for part, values in (("a", overall), ("b", contrast)):
         interval = bootstrap.interval(ratio, np.stack([values, np.ones(len(values))], axis=1)[:, :, None])
-        row = statistic("C4", f"({part}) {base}", "nats", interval, bootstrap, len(values), 0)
+        row = statistic("C4", f"{part} {base}", "nats", interval, bootstrap, len(values), 0)
         found.append(row | {"part": part, "family": base, "p": float(ttest_1samp(values, 0.0, alternative="less").pvalue)})
     return found
 

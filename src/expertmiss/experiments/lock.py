@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from expertmiss.errors import UserError, suggest
-from expertmiss.files import read_json, sha256_file, write_json
+from expertmiss.files import read_json, sha256_file, sha256_json, write_json
 
 LOCK = Path("prereg/LOCK.json")
 PLANS = {"claims": ("config/claims.yaml",)}
@@ -25,6 +25,8 @@ def lock(root: Path, name: str) -> dict[str, Any]:
     Raises:
         UserError: no such plan, a file is missing, or the plan is locked already with other bytes.
     """
+    if name not in PLANS:
+        raise UserError(f"prereg: no plan '{name}'; {suggest(name, PLANS)}")
     found = _digests(root, name)
     entries = read_json(root / LOCK) if (root / LOCK).is_file() else {}
     if name in entries:
@@ -43,24 +45,17 @@ def verify(root: Path, name: str) -> str:
     Raises:
         UserError: the plan is not locked, or a file of it changed since.
     """
+    if name not in PLANS:
+        raise UserError(f"prereg: no plan '{name}'; {suggest(name, PLANS)}")
     if not (root / LOCK).is_file() or name not in (entries := read_json(root / LOCK)):
         raise UserError(f"{LOCK}: plan '{name}' is not locked; run `expertmiss prereg lock {name}` before evaluation data is touched")
     for path, digest in _digests(root, name).items():
         if entries[name]["files"].get(path) != digest:
             raise UserError(f"{path}: changed since it was locked ({LOCK}, plan '{name}'); restore the file (git checkout {path})")
-    return str(entry_digest(entries[name]))
-
-
-def entry_digest(entry: dict[str, Any]) -> str:
-    """One digest for a lock's files: what outputs embed."""
-    from expertmiss.files import sha256_json
-
-    return sha256_json(entry["files"])
+    return sha256_json(entries[name]["files"])
 
 
 def _digests(root: Path, name: str) -> dict[str, str]:
-    if name not in PLANS:
-        raise UserError(f"prereg: no plan '{name}'; {suggest(name, PLANS)}")
     for path in PLANS[name]:
         if not (root / path).is_file():
             raise UserError(f"{path}: no such file; plan '{name}' locks it")

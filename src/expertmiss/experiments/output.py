@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -54,7 +55,7 @@ def write_analysis(
     run_file = next(path.parent / "run.json" for path in inputs if path.name == "cells.parquet")
     lock = read_json(run_file).get("config", {}).get("claims_lock", "none") if run_file.exists() else "none"
     metrics = {
-        f"{row['claim']}/{row['statistic']}": row["estimate"]
+        re.sub(r"[^\w.\- /]", "", f"{row['claim']}/{row['statistic']}"): row["estimate"]
         for name, frame in tables.items() if name.endswith("_statistics") for row in frame.to_dict("records")
         if row["estimate"] == row["estimate"]
     }  # fmt: skip

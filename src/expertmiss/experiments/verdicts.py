@@ -54,7 +54,7 @@ def judge_c2(table: pd.DataFrame, rules: Mapping[str, Any]) -> Verdict:
         return small
     least = float(own.loc[own["statistic"].str.startswith("r of mass without"), "estimate"].min())
     if at.loc["r of mass", "low"] >= rule["min_r"] and least >= rule["min_r_left_out"]:
-        useful = at.loc["r of mass minus r of share of calls", "low"] > 0
+        useful = at.loc["r of mass minus |r| of share of calls", "low"] > 0
         return Verdict(HOLDS, "mass orders the policies" + ("" if useful else "; not clearly better than the share of substituted calls"))
     if at.loc["r of mass", "high"] < rule["min_r"]:
         return Verdict(FAILS, f"r stays below {rule['min_r']}")

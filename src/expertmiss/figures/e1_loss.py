@@ -45,6 +45,7 @@ def draw(tables: Tables) -> matplotlib.figure.Figure:
         axes.vlines(last["substituted_share"], last["low"], last["high"], color=colour, linewidth=0.8)
     axes.axhline(0, color=axes.spines["bottom"].get_edgecolor(), linewidth=0.6)
     axes.set_yscale("symlog", linthresh=0.01)
+    axes.set_ylim(bottom=min(-0.001, 1.1 * float(rows["low"].min())))
     axes.set_xlabel("Substituted calls (share of all calls)")
     axes.set_ylabel("Perplexity change against fetch_all")
     percent_axis(axes.xaxis)

@@ -37,7 +37,7 @@ def draw(tables: Tables) -> matplotlib.figure.Figure:
             line = part[part["measure"] == quantity].set_index("group").loc[groups]
             axes.bar(places + offset, line["estimate"], width=0.25, color=colour, alpha=0.8, label=label)
             axes.vlines(places + offset, line["low"], line["high"], color=axes.spines["bottom"].get_edgecolor(), linewidth=0.7)
-        axes.set_xticks(places, [name(by, group) for group in groups])
+        axes.set_xticks(places, [name(by, group) for group in groups], fontsize=5.6 if by == "weight" else None)
         axes.set_xlabel("Rank of the substituted call" if by == "rank" else "Gate weight of the substituted call")
         axes.set_ylabel("Share")
         percent_axis(axes.yaxis)

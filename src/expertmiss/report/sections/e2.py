@@ -12,7 +12,7 @@ MEASURES = ("perplexity_change", "mean_mass", "substituted_share", "fetched_shar
 
 def _render(page: Page) -> Markup:
     measures, statistics = page.tables["e2_measures"], page.tables["e2_statistics"]
-    names = ("r of mass", "r of share of calls", "r of mass minus r of share of calls", "rho of inputs, mean of policies")
+    names = ("r of mass", "r of share of calls", "r of mass minus |r| of share of calls", "rho of inputs, mean of policies")
     numbers = {name: number(page, statistics[statistics["claim"] != "C2b"], name, "E2") for name in names}
     numbers["unprotected"] = number(page, statistics[statistics["claim"] == "C2b"], "r of mass", "E2", "unprotected")
     tables = []
