@@ -109,15 +109,15 @@ def _e1(options: Mapping[str, Any], claims: Mapping[str, Any], experts: int, top
             made = policy(tau_name(tau), {"name": "threshold", "tau": tau}, LRU, EVERY_MISS)
             yield _planned(made, share, "grid", "threshold", experts, top_k)
     bases: dict[str, dict[str, Any]] = {"substitute_all": {"name": "substitute_all"}, "threshold_0.15": {"name": "threshold", "tau": 0.15}}
-    for name, rule in bases.items():
+    for name, base in bases.items():
         for convention in options["conventions"]:
             weights = {"name": "scaled", "a": options["scaled_a"]} if convention == "scaled" else {"name": convention}
-            made = policy(f"{name}/{convention}", rule, LRU, EVERY_MISS, weights=weights)
+            made = policy(f"{name}/{convention}", base, LRU, EVERY_MISS, weights=weights)
             yield _planned(made, headline, "convention", name, experts, top_k)
         for chooser in options["choosers"]:
             for seed in options["chooser_seeds"]:
                 chosen = {"name": chooser, **({"margin": options["margin"]} if chooser == "matched_random" else {})}
-                made = policy(f"{name}/{chooser}", rule, LRU, EVERY_MISS, chooser=chosen)
+                made = policy(f"{name}/{chooser}", base, LRU, EVERY_MISS, chooser=chosen)
                 yield _planned(made, headline, "chooser", name, experts, top_k, seed)
 
 
