@@ -93,7 +93,7 @@ def scaled_tau(top_k: int) -> float:
 
 
 def _planned(made: dict[str, Any], residency: float, arm: str, family: str, experts: int, top_k: int, seed: int = 0) -> Planned:
-    capacity = resident_experts(residency, experts, top_k)
+    capacity = resident_experts(residency, experts, top_k, "e1.residency")
     return Planned(Row(made["name"], made, capacity, seed), residency, arm, family, capacity < 2 * top_k)
 
 
