@@ -8,7 +8,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 CORE := CMakeLists.txt $(shell find src/core -type f)
-SNAKEMAKE := $(BIN)/snakemake --cores $(CORES) --config experiment=$(EXPERIMENT) $(if $(OVERRIDES),'overrides=[$(OVERRIDES)]')
+# --config takes every word up to the next option, so a target behind it needs --cores in between.
+SNAKEMAKE := $(BIN)/snakemake --config experiment=$(EXPERIMENT) $(if $(OVERRIDES),'overrides=[$(OVERRIDES)]') --cores $(CORES)
 
 .DELETE_ON_ERROR:
 .PHONY: help setup setup-dev reproduce figures report card ui test test-all asan lint format config-docs clean
