@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from expertmiss import _core
 from expertmiss.emulate.agreement import FirstDifference, eps, first_differences
@@ -40,14 +38,6 @@ def row(name: str, policy: dict[str, Any], capacity: int = CAPACITY) -> Row:
 
 
 ROWS = [row(name, policy) for name, policy in POLICIES.items()]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @cache
