@@ -21,6 +21,7 @@ import torch
 
 from expertmiss.emulate.emulator import Emulator
 from expertmiss.emulate.rows import Row
+from expertmiss.memory import keep_freed_memory
 from expertmiss.models.load import load_model
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -74,6 +75,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     torch.set_num_threads(1)
+    keep_freed_memory()  # as the stage does
     model, tokenizer = load_model(given.model)
     text = (ROOT / "docs" / "definitions.md").read_text(encoding="utf-8")
     tokens = np.asarray(tokenizer(text)["input_ids"][: given.tokens], dtype=np.int64)
