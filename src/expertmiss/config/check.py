@@ -72,8 +72,11 @@ def _check_experiments(root: Path, config: Mapping[str, Any], geometry: Mapping[
         if split not in built:
             raise UserError(f"{study}: split '{split}' is not built (corpus.splits); {suggest(split, built)}")
         if geometry is not None:
-            for item in plan(study, config[study], claims, geometry["experts"], geometry["top_k"]):
-                validate(item.row.policy, geometry, item.row.capacity)
+            try:
+                for item in plan(study, config[study], claims, geometry["experts"], geometry["top_k"]):
+                    validate(item.row.policy, geometry, item.row.capacity)
+            except UserError as problem:
+                raise UserError(f"{study} cannot run on this model: {problem}; or leave {study} out of `experiments`") from None
 
 
 def _check_model(root: Path, model: Mapping[str, Any]) -> None:

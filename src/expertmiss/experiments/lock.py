@@ -39,11 +39,14 @@ def lock(root: Path, name: str) -> dict[str, Any]:
     return entry
 
 
-def verify(root: Path, name: str) -> str:
+def verify(root: Path, name: str, *used: Path) -> str:
     """The digest that outputs made under plan ``name`` carry.
 
+    Args:
+        used: files that a stage was given in the role of the plan's; each must be one of the locked ones, byte for byte.
+
     Raises:
-        UserError: the plan is not locked, or a file of it changed since.
+        UserError: the plan is not locked, a file of it changed since, or ``used`` holds another file.
     """
     if name not in PLANS:
         raise UserError(f"prereg: no plan '{name}'; {suggest(name, PLANS)}")
@@ -52,6 +55,9 @@ def verify(root: Path, name: str) -> str:
     for path, digest in _digests(root, name).items():
         if entries[name]["files"].get(path) != digest:
             raise UserError(f"{path}: changed since it was locked ({LOCK}, plan '{name}'); restore the file (git checkout {path})")
+    for given in used:
+        if not given.is_file() or sha256_file(given) not in entries[name]["files"].values():
+            raise UserError(f"{given}: not a file that plan '{name}' locked ({LOCK}); give {', '.join(PLANS[name])}")
     return sha256_json(entries[name]["files"])
 
 
