@@ -16,8 +16,9 @@ void keep_line(ggml_log_level level, const char* text, void*) {
     if (level != GGML_LOG_LEVEL_WARN && level != GGML_LOG_LEVEL_ERROR) return;
     std::string line = text;
     while (!line.empty() && line.back() == '\n') line.pop_back();
+    const bool says_why = !line.empty() && line.find("failed to load model") == std::string::npos;
     const std::lock_guard lock(log_mutex);
-    if (!line.empty()) log_line = line;
+    if (says_why) log_line = line;
 }
 
 ggml_backend_reg_t rpc() {

@@ -28,7 +28,7 @@ class Reader {
     RouterGraph read() {
         std::map<int, std::vector<const ggml_tensor*>> products;  // by block
         for (const ggml_tensor* node : nodes_)
-            if (node->op == GGML_OP_MUL_MAT_ID) products[block_of(node)].push_back(node);
+            if (node->op == GGML_OP_MUL_MAT_ID) products[block_of(source(node, 2))].push_back(node);
         if (products.empty()) throw EngineError(file_ + ": no layer of this model multiplies by experts; give a Mixture-of-Experts model");
         for (const auto& [block, found] : products) read_layer(block, found);
         graph_.model.layers = static_cast<int>(graph_.layers.size());
@@ -55,7 +55,7 @@ class Reader {
     }
 
     void read_layer(int block, const std::vector<const ggml_tensor*>& products) {
-        if (block < 0) refuse(block, "an expert product has no layer in its name");
+        if (block < 0) refuse(block, "the ids of its experts have no layer in their name");
         RoutedLayer layer;
         layer.block = block;
         const ggml_tensor* ids = source(products[0], 2);

@@ -45,6 +45,11 @@ class Maker:
         self.type = gguf.GGMLQuantizationType[expert_type]
         self.writer = gguf.GGUFWriter(path, shape.architecture, split_max_tensors=split)
 
+    @property
+    def kv_size(self) -> int:
+        """Width of keys; olmoe has as many key heads as query heads."""
+        return self.shape.head * (self.shape.heads if self.shape.kind == "olmoe" else self.shape.kv_heads)
+
     def tensor(self, name: str, *size: int, std: float = 0.05) -> None:
         """Normal numbers of ``std``, or ones when it is 0."""
         values = self.random.normal(0, std, size) if std else np.ones(size)
@@ -69,7 +74,7 @@ class Maker:
         writer.add_vocab_size(shape.vocabulary)
         writer.add_rope_freq_base(10000.0)
         writer.add_head_count(shape.heads)
-        writer.add_head_count_kv(shape.kv_heads)
+        writer.add_head_count_kv(self.kv_size // shape.head)
         writer.add_key_length(shape.head)
         writer.add_value_length(shape.head)
         writer.add_tokenizer_model("no_vocab")
@@ -106,16 +111,16 @@ class Maker:
         shape = self.shape
         size = shape.heads * shape.head
         self.tensor(f"{block}.attn_q.weight", size * queries, shape.hidden)
-        self.tensor(f"{block}.attn_k.weight", shape.kv_heads * shape.head, shape.hidden)
-        self.tensor(f"{block}.attn_v.weight", shape.kv_heads * shape.head, shape.hidden)
+        self.tensor(f"{block}.attn_k.weight", self.kv_size, shape.hidden)
+        self.tensor(f"{block}.attn_v.weight", self.kv_size, shape.hidden)
         self.tensor(f"{block}.attn_output.weight", shape.hidden, size)
         if shape.kind == "gpt-oss":
-            for name, width in (("q", size), ("k", shape.kv_heads * shape.head), ("v", shape.kv_heads * shape.head), ("output", shape.hidden)):
+            for name, width in (("q", size), ("k", self.kv_size), ("v", self.kv_size), ("output", shape.hidden)):
                 self.tensor(f"{block}.attn_{name}.bias", width)
             self.tensor(f"{block}.attn_sinks.weight", shape.heads)
         elif shape.kind == "olmoe":  # norms over all heads
             self.tensor(f"{block}.attn_q_norm.weight", size, std=0)
-            self.tensor(f"{block}.attn_k_norm.weight", shape.kv_heads * shape.head, std=0)
+            self.tensor(f"{block}.attn_k_norm.weight", self.kv_size, std=0)
         elif shape.kind != "granitemoe":
             self.tensor(f"{block}.attn_q_norm.weight", shape.head, std=0)
             self.tensor(f"{block}.attn_k_norm.weight", shape.head, std=0)
@@ -151,7 +156,7 @@ class Maker:
             for name in ("gate", "up", "down"):
                 self.writer.add_tensor(f"{block}.ffn_{name}_exps.scale", self.random.uniform(0.5, 1.5, count).astype(np.float32))
         if shape.kind == "glm4moe":
-            self.tensor(f"{block}.exp_probs_b.bias", count, std=0.3)
+            self.tensor(f"{block}.exp_probs_b.bias", count, std=0.05)
         if shape.kind == "glm4moe" or shape.architecture == "qwen3next":
             self.dense(block, width, "_shexp")
         if shape.architecture == "qwen3next":
