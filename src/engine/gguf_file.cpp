@@ -1,5 +1,6 @@
 #include "gguf_file.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 
@@ -34,8 +35,7 @@ int integer(const gguf_context* header, const std::string& key) {
 std::string part_path(const std::string& first, int part, int count) {
     char prefix[4096], path[4096];
     if (llama_split_prefix(prefix, sizeof prefix, first.c_str(), 0, count) == 0)
-        throw EngineError(first + ": the first of " + std::to_string(count) +
-                          " files must be given, named ...-00001-of-0000N.gguf, with the others beside it");
+        throw EngineError(first + ": the first of " + std::to_string(count) + " files, but not named as such (...-00001-of-0000N.gguf); rename it");
     llama_split_path(path, sizeof path, prefix, part, count);
     return path;
 }
@@ -44,12 +44,14 @@ std::string part_path(const std::string& first, int part, int count) {
 
 GgufFile::GgufFile(const std::string& path) {
     const Gguf header = open_header(path);
+    split_count_ = std::max(1, integer(header.get(), "split.count"));
+    if (integer(header.get(), "split.no") != 0)
+        throw EngineError(path + ": a later part of a split model; give the first of its " + std::to_string(split_count_) + " files");
     const std::int64_t at = gguf_find_key(header.get(), "general.architecture");
     if (at < 0) throw EngineError(path + ": names no architecture; give a model, not an adapter or a vocabulary");
     architecture = gguf_get_val_str(header.get(), at);
     experts = integer(header.get(), architecture + ".expert_count");
     top_k = integer(header.get(), architecture + ".expert_used_count");
-    split_count_ = std::max(1, integer(header.get(), "split.count"));
     for (int part = 0; part < split_count_; ++part) {
         paths.push_back(split_count_ == 1 ? path : part_path(path, part, split_count_));
         read_part(part);
