@@ -83,6 +83,16 @@ class Engine:
         with _refusals():
             self._session.start(dict(policy), capacity, counts, seed, log=log, keep=keep, check=check)
 
+    @property
+    def room(self) -> int:
+        """Tokens that still fit into the context."""
+        return self.options.context - int(self._session.position)
+
+    @property
+    def stock(self) -> bool:
+        """Whether nothing is intercepted."""
+        return bool(self._session.stock)
+
     def start_stock(self) -> None:
         """Decode on stock llama.cpp with the same settings from now on: the reference."""
         with _refusals():
