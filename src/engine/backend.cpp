@@ -24,7 +24,8 @@ void keep_line(ggml_log_level level, const char* text, void*) {
 ggml_backend_reg_t rpc() {
     const ggml_backend_reg_t found = ggml_backend_reg_by_name("RPC");
     if (found == nullptr)
-        throw EngineError("llama.cpp was built without RPC devices; build it with -DGGML_RPC=ON (make setup-engine does)");
+        throw EngineError(
+            "llama.cpp was built without RPC devices; build it with -DGGML_RPC=ON (make setup-engine does)");
     return found;
 }
 
@@ -47,7 +48,8 @@ ggml_backend_dev_t find_device(const std::string& name) {
     if (name == "cpu") return nullptr;
     if (name.rfind("rpc:", 0) == 0) {
         using AddServer = ggml_backend_reg_t (*)(const char*);
-        const auto add = reinterpret_cast<AddServer>(ggml_backend_reg_get_proc_address(rpc(), "ggml_backend_rpc_add_server"));
+        const auto add =
+            reinterpret_cast<AddServer>(ggml_backend_reg_get_proc_address(rpc(), "ggml_backend_rpc_add_server"));
         const ggml_backend_reg_t server = add == nullptr ? nullptr : add(name.c_str() + 4);
         if (server == nullptr || ggml_backend_reg_dev_count(server) == 0)
             throw EngineError("device '" + name + "': no server answers there");
@@ -64,7 +66,8 @@ ggml_backend_dev_t find_device(const std::string& name) {
 void serve_device(const std::string& endpoint, int threads) {
     start_backend();
     using Serve = void (*)(const char*, const char*, std::size_t, std::size_t, ggml_backend_dev_t*);
-    const auto serve = reinterpret_cast<Serve>(ggml_backend_reg_get_proc_address(rpc(), "ggml_backend_rpc_start_server"));
+    const auto serve =
+        reinterpret_cast<Serve>(ggml_backend_reg_get_proc_address(rpc(), "ggml_backend_rpc_start_server"));
     if (serve == nullptr) throw EngineError("this llama.cpp cannot serve devices");
     ggml_backend_dev_t device = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
     serve(endpoint.c_str(), nullptr, static_cast<std::size_t>(threads), 1, &device);

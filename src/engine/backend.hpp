@@ -12,7 +12,8 @@ void start_backend();
 /// The last warning or error that llama.cpp reported.
 std::string last_log_line();
 
-/// Null for `cpu`; a device by ggml's name (CUDA0); rpc:HOST:PORT. Throws EngineError with the names of devices there are.
+/// Null for `cpu`; a device by ggml's name (CUDA0); rpc:HOST:PORT. Throws EngineError with the names of devices there
+/// are.
 ggml_backend_dev_t find_device(const std::string& name);
 
 }  // namespace expertmiss::engine

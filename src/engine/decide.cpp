@@ -23,8 +23,8 @@ class Clock {
 
 }  // namespace
 
-Decider::Decider(const Model& model, Policy policy, int capacity, std::vector<std::vector<int>> orders, SlotCache& cache,
-                 DecideOptions options)
+Decider::Decider(const Model& model, Policy policy, int capacity, std::vector<std::vector<int>> orders,
+                 SlotCache& cache, DecideOptions options)
     : stepper(model, std::move(policy), capacity, std::move(orders), options.log, false, options.check),
       cache_(cache),
       options_(options),

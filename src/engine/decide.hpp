@@ -18,9 +18,9 @@ struct DecideOptions {
 
 /// What a run kept (DecideOptions::keep), token after token, layer after layer.
 struct Kept {
-    std::vector<float> logits;           // [T, L, E]
-    std::vector<std::uint16_t> ids;      // [T, L, K]; unused places: id 0, weight 0
-    std::vector<double> weights;         // [T, L, K]
+    std::vector<float> logits;       // [T, L, E]
+    std::vector<std::uint16_t> ids;  // [T, L, K]; unused places: id 0, weight 0
+    std::vector<double> weights;     // [T, L, K]
 };
 
 struct Traffic {
@@ -44,7 +44,8 @@ class Decider {
     void reset(int document);
     /// The router has spoken: decides and begins the reads. `z` [E].
     void begin(int layer, const float* z);
-    /// Replaces the graph's ids [K] by slots, after the reads have ended. Returns whether `weights` [K] must be replaced, too.
+    /// Replaces the graph's ids [K] by slots, after the reads have ended. Returns whether `weights` [K] must be
+    /// replaced, too.
     bool finish(int layer, std::vector<std::int32_t>& ids, std::vector<float>& weights);
 
     Stepper stepper;

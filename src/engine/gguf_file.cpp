@@ -14,9 +14,11 @@ namespace {
 using Gguf = std::unique_ptr<gguf_context, decltype(&gguf_free)>;
 
 Gguf open_header(const std::string& path) {
-    if (!std::filesystem::is_regular_file(path)) throw EngineError(path + ": no such file; give the path of a GGUF model");
+    if (!std::filesystem::is_regular_file(path))
+        throw EngineError(path + ": no such file; give the path of a GGUF model");
     Gguf header(gguf_init_from_file(path.c_str(), {.no_alloc = true, .ctx = nullptr}), &gguf_free);
-    if (!header) throw EngineError(path + ": not a readable GGUF file (wrong kind, or cut short in its header); fetch it again");
+    if (!header)
+        throw EngineError(path + ": not a readable GGUF file (wrong kind, or cut short in its header); fetch it again");
     return header;
 }
 
@@ -24,10 +26,14 @@ int integer(const gguf_context* header, const std::string& key) {
     const std::int64_t at = gguf_find_key(header, key.c_str());
     if (at < 0) return 0;
     switch (gguf_get_kv_type(header, at)) {
-        case GGUF_TYPE_UINT16: return gguf_get_val_u16(header, at);
-        case GGUF_TYPE_UINT32: return static_cast<int>(gguf_get_val_u32(header, at));
-        case GGUF_TYPE_INT32: return gguf_get_val_i32(header, at);
-        default: return 0;
+        case GGUF_TYPE_UINT16:
+            return gguf_get_val_u16(header, at);
+        case GGUF_TYPE_UINT32:
+            return static_cast<int>(gguf_get_val_u32(header, at));
+        case GGUF_TYPE_INT32:
+            return gguf_get_val_i32(header, at);
+        default:
+            return 0;
     }
 }
 
@@ -35,7 +41,8 @@ int integer(const gguf_context* header, const std::string& key) {
 std::string part_path(const std::string& first, int part, int count) {
     char prefix[4096], path[4096];
     if (llama_split_prefix(prefix, sizeof prefix, first.c_str(), 0, count) == 0)
-        throw EngineError(first + ": the first of " + std::to_string(count) + " files, but not named as such (...-00001-of-0000N.gguf); rename it");
+        throw EngineError(first + ": the first of " + std::to_string(count) +
+                          " files, but not named as such (...-00001-of-0000N.gguf); rename it");
     llama_split_path(path, sizeof path, prefix, part, count);
     return path;
 }
@@ -46,7 +53,8 @@ GgufFile::GgufFile(const std::string& path) {
     const Gguf header = open_header(path);
     split_count_ = std::max(1, integer(header.get(), "split.count"));
     if (integer(header.get(), "split.no") != 0)
-        throw EngineError(path + ": a later part of a split model; give the first of its " + std::to_string(split_count_) + " files");
+        throw EngineError(path + ": a later part of a split model; give the first of its " +
+                          std::to_string(split_count_) + " files");
     const std::int64_t at = gguf_find_key(header.get(), "general.architecture");
     if (at < 0) throw EngineError(path + ": names no architecture; give a model, not an adapter or a vocabulary");
     architecture = gguf_get_val_str(header.get(), at);

@@ -22,7 +22,8 @@ struct GgufFile {
     int experts = 0;  // E; 0 in a dense model
     int top_k = 0;    // K
 
-    /// Reads the headers. Throws EngineError: not a GGUF, a part of a split model missing, a tensor past the end of its file.
+    /// Reads the headers. Throws EngineError: not a GGUF, a part of a split model missing, a tensor past the end of its
+    /// file.
     explicit GgufFile(const std::string& path);
 
   private:

@@ -60,7 +60,8 @@ bool Hook::asked(ggml_tensor* node) {
     if (runs_on_slots(node) && (failure_ || node->src[2] != replaced_)) {
         // The true ids would reach past the slots: the node is made to do nothing, and the session ends.
         if (!failure_)
-            failure_ = std::make_exception_ptr(EngineError(std::string("node '") + node->name + "' ran before its slots were known"));
+            failure_ = std::make_exception_ptr(
+                EngineError(std::string("node '") + node->name + "' ran before its slots were known"));
         node->op = GGML_OP_NONE;
     }
     if (failure_ || next_ == events_.size() || events_[next_].name != node->name) return false;
@@ -129,22 +130,26 @@ void Hook::plan_layer(int layer) {
     const RoutedLayer& routed = graph_.layers[layer];
     const int ran = static_cast<int>(seen_.size());
     const auto position = [&](const std::string& name) {
-        const auto found = std::find_if(seen_.begin(), seen_.end(), [&](const Seen& seen) { return seen.name == name; });
+        const auto found =
+            std::find_if(seen_.begin(), seen_.end(), [&](const Seen& seen) { return seen.name == name; });
         if (found == seen_.end()) refuse(layer, "node '" + name + "' does not run on this device");
         return static_cast<int>(found - seen_.begin());
     };
     const int logits = position(routed.logits), ids = position(routed.ids), weights = position(routed.weights);
     int first = ran;  // that runs on slots
     for (int at = ran - 1; at >= 0; --at)
-        if (seen_[at].reads == layer && (seen_[at].op == GGML_OP_MUL_MAT_ID || seen_[at].op == GGML_OP_ADD_ID)) first = at;
+        if (seen_[at].reads == layer && (seen_[at].op == GGML_OP_MUL_MAT_ID || seen_[at].op == GGML_OP_ADD_ID))
+            first = at;
     if (first == ran) refuse(layer, "its experts run on another device than its router");
     const int last = first - 1;
-    if (!(logits < ids && ids < weights && weights <= last)) refuse(layer, "its experts run before their weights are known");
+    if (!(logits < ids && ids < weights && weights <= last))
+        refuse(layer, "its experts run before their weights are known");
     int rows = 0;  // that the true ids choose: the gates of the chosen experts
     for (int at = 0; at <= last; ++at) rows += seen_[at].reads == layer && seen_[at].op == GGML_OP_GET_ROWS;
     if (rows != 1) refuse(layer, "factors of its experts are read before their products");
     for (int at = logits; at < last; ++at)
-        if (seen_[at].name == seen_[last].name) refuse(layer, "node '" + seen_[last].name + "' is not the only one of its name");
+        if (seen_[at].name == seen_[last].name)
+            refuse(layer, "node '" + seen_[last].name + "' is not the only one of its name");
     if (!events_.empty() && position(events_.back().name) >= logits) refuse(layer, "layers are mixed with each other");
     for (int at = logits; at <= last; ++at)
         if (at == logits || at == ids || at == weights || at == last)

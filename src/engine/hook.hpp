@@ -1,7 +1,8 @@
-// The interception: llama.cpp asks a callback about every node of the graph before it runs and shows it those it asks to
-// see. The hook stops twice a layer: at the router's logits, where the policy decides and reads begin, and at the last
-// node before the experts' first product, where the chosen ids are replaced by slots (and, for a policy, the weights by
-// the executed experts'). Every true reader of the ids has run by then, and fusions of the routing stay whole.
+// The interception: llama.cpp asks a callback about every node of the graph before it runs and shows it those it asks
+// to see. The hook stops twice a layer: at the router's logits, where the policy decides and reads begin, and at the
+// last node before the experts' first product, where the chosen ids are replaced by slots (and, for a policy, the
+// weights by the executed experts'). Every true reader of the ids has run by then, and fusions of the routing stay
+// whole.
 #pragma once
 
 #include <exception>
@@ -61,10 +62,10 @@ class Hook {
     std::vector<Seen> seen_;
     std::vector<Event> events_;
     std::size_t next_ = 0;
-    ggml_tensor* ids_ = nullptr;       // of the layer being routed
-    ggml_tensor* weights_ = nullptr;   // of the layer being routed
-    ggml_tensor* replaced_ = nullptr;  // the ids that are slots by now
-    std::vector<float> z_;             // [E]
+    ggml_tensor* ids_ = nullptr;        // of the layer being routed
+    ggml_tensor* weights_ = nullptr;    // of the layer being routed
+    ggml_tensor* replaced_ = nullptr;   // the ids that are slots by now
+    std::vector<float> z_;              // [E]
     std::vector<std::int32_t> chosen_;  // [K]
     std::vector<float> shares_;         // [K]
     std::exception_ptr failure_;

@@ -29,7 +29,9 @@ class Reader {
         std::map<int, std::vector<const ggml_tensor*>> products;  // by block
         for (const ggml_tensor* node : nodes_)
             if (node->op == GGML_OP_MUL_MAT_ID) products[block_of(source(node, 2))].push_back(node);
-        if (products.empty()) throw EngineError(file_ + ": no layer of this model multiplies by experts; give a Mixture-of-Experts model");
+        if (products.empty())
+            throw EngineError(file_ +
+                              ": no layer of this model multiplies by experts; give a Mixture-of-Experts model");
         for (const auto& [block, found] : products) read_layer(block, found);
         graph_.model.layers = static_cast<int>(graph_.layers.size());
         check_model(graph_.model);
@@ -42,15 +44,16 @@ class Reader {
                           "; this way of routing is not supported (docs/engine.md lists what is)");
     }
 
-    /// A node's source. Where parts of the graph run on different devices the scheduler puts copies, named DEVICE#NAME#NUMBER,
-    /// in the place of nodes.
+    /// A node's source. Where parts of the graph run on different devices the scheduler puts copies, named
+    /// DEVICE#NAME#NUMBER, in the place of nodes.
     ggml_tensor* source(const ggml_tensor* node, int index) const {
         ggml_tensor* found = node->src[index];
         const std::string name = found == nullptr ? "" : found->name;
         const std::size_t begin = name.find('#'), end = name.rfind('#');
         if (begin == end) return found;
         const std::string original = name.substr(begin + 1, end - begin - 1);
-        const auto at = std::find_if(nodes_.begin(), nodes_.end(), [&](const ggml_tensor* other) { return original == other->name; });
+        const auto at = std::find_if(nodes_.begin(), nodes_.end(),
+                                     [&](const ggml_tensor* other) { return original == other->name; });
         return at == nodes_.end() ? found : *at;
     }
 
@@ -74,12 +77,13 @@ class Reader {
     void add(RoutedLayer& layer, ggml_tensor* tensor, int dimension) {
         const std::string name = tensor->name;
         const ggml_backend_buffer_t buffer = tensor->buffer;
-        if (buffer == nullptr || ggml_backend_buffer_get_usage(buffer) != GGML_BACKEND_BUFFER_USAGE_WEIGHTS || tensor->view_src != nullptr)
+        if (buffer == nullptr || ggml_backend_buffer_get_usage(buffer) != GGML_BACKEND_BUFFER_USAGE_WEIGHTS ||
+            tensor->view_src != nullptr)
             refuse(layer.block, "'" + name + "' is not a weight of the file");
         if (!ggml_backend_buffer_is_host(buffer)) refuse(layer.block, "'" + name + "' was not loaded to host memory");
         if (tensor->ne[dimension] != graph_.model.experts)
-            refuse(layer.block, "'" + name + "' holds " + std::to_string(tensor->ne[dimension]) + " experts, the file says " +
-                                    std::to_string(graph_.model.experts));
+            refuse(layer.block, "'" + name + "' holds " + std::to_string(tensor->ne[dimension]) +
+                                    " experts, the file says " + std::to_string(graph_.model.experts));
         for (int inner = dimension; inner < GGML_MAX_DIMS - 1; ++inner)
             if (tensor->nb[inner + 1] != tensor->nb[inner] * static_cast<std::size_t>(tensor->ne[inner]))
                 refuse(layer.block, "'" + name + "' is not contiguous");
@@ -97,7 +101,8 @@ class Reader {
         while (factors != nullptr && (factors->op == GGML_OP_RESHAPE || factors->op == GGML_OP_REPEAT))
             factors = source(factors, 0);
         if (factors == nullptr || factors->op != GGML_OP_NONE)
-            refuse(layer.block, std::string("the ids of its experts are also read by ") + ggml_op_desc(node) + " '" + node->name + "'");
+            refuse(layer.block, std::string("the ids of its experts are also read by ") + ggml_op_desc(node) + " '" +
+                                    node->name + "'");
         add(layer, factors, 0);
     }
 
@@ -111,7 +116,8 @@ class Reader {
         const ggml_tensor* scores = source(order, 0);
         if (scores->ne[0] != graph_.model.experts) refuse(block, "its router does not score all experts");
         const auto is_gate = [](const ggml_tensor* node) {
-            return node->op == GGML_OP_SOFT_MAX || (node->op == GGML_OP_UNARY && ggml_get_unary_op(node) == GGML_UNARY_OP_SIGMOID);
+            return node->op == GGML_OP_SOFT_MAX ||
+                   (node->op == GGML_OP_UNARY && ggml_get_unary_op(node) == GGML_UNARY_OP_SIGMOID);
         };
         if (scores->op == GGML_OP_ADD && is_gate(source(scores, 0))) {
             add_bias(block, scores->src[1]);
@@ -128,8 +134,10 @@ class Reader {
             after_topk_ = true;
         }
         if (logits->op != GGML_OP_MUL_MAT && logits->op != GGML_OP_ADD)
-            refuse(block, std::string("its scores come from ") + ggml_op_desc(logits) + " '" + logits->name + "', not from a router's product");
-        if (!graph_.layers.empty() && gating != graph_.model.gating) refuse(block, "its gates are of another kind than those of other layers");
+            refuse(block, std::string("its scores come from ") + ggml_op_desc(logits) + " '" + logits->name +
+                              "', not from a router's product");
+        if (!graph_.layers.empty() && gating != graph_.model.gating)
+            refuse(block, "its gates are of another kind than those of other layers");
         graph_.model.gating = gating;
         layer.logits = logits->name;
         gates_ = scores;
@@ -139,19 +147,21 @@ class Reader {
         const auto experts = static_cast<std::size_t>(graph_.model.experts);
         if (bias->type != GGML_TYPE_F32 || ggml_nelements(bias) != graph_.model.experts)
             refuse(block, "its selection bias is not one number for each expert");
-        if (graph_.model.bias.size() != graph_.layers.size() * experts) refuse(block, "it has a selection bias, other layers have none");
+        if (graph_.model.bias.size() != graph_.layers.size() * experts)
+            refuse(block, "it has a selection bias, other layers have none");
         std::vector<float> values(experts);
         ggml_backend_tensor_get(bias, values.data(), 0, experts * sizeof(float));
         graph_.model.bias.insert(graph_.model.bias.end(), values.begin(), values.end());
     }
 
-    /// From the weights that are multiplied in back to the gates: [scale] <- [normalise] <- [softmax] <- rows of the gates.
-    /// Returns the node that reads the rows.
+    /// From the weights that are multiplied in back to the gates: [scale] <- [normalise] <- [softmax] <- rows of the
+    /// gates. Returns the node that reads the rows.
     const ggml_tensor* read_weights(RoutedLayer& layer, const ggml_tensor* ids) {
         const int block = layer.block;
         const ggml_tensor* weights = nullptr;
         for (const ggml_tensor* node : nodes_)
-            if (node->op == GGML_OP_MUL && block_of(node) == block && std::strncmp(node->name, "ffn_moe_weighted-", 17) == 0)
+            if (node->op == GGML_OP_MUL && block_of(node) == block &&
+                std::strncmp(node->name, "ffn_moe_weighted-", 17) == 0)
                 weights = source(node, 1);
         if (weights == nullptr) refuse(block, "the weights of its experts were not found");
         bool normalise = false, after_topk = false;
@@ -169,14 +179,16 @@ class Reader {
             } else if (node->op == GGML_OP_SOFT_MAX) {
                 after_topk = true;
             } else if (node->op != GGML_OP_RESHAPE) {
-                refuse(block, std::string("its expert weights go through ") + ggml_op_desc(node) + " '" + node->name + "'");
+                refuse(block,
+                       std::string("its expert weights go through ") + ggml_op_desc(node) + " '" + node->name + "'");
             }
             node = source(node, 0);
         }
         if (layer.weights.empty()) layer.weights = node->name;
         const ggml_tensor* rows = source(node, 0);
         while (rows->op == GGML_OP_RESHAPE) rows = source(rows, 0);
-        if (source(node, 1) != ids || rows != gates_) refuse(block, "its expert weights are not the gates of the chosen experts");
+        if (source(node, 1) != ids || rows != gates_)
+            refuse(block, "its expert weights are not the gates of the chosen experts");
         if (after_topk != after_topk_) refuse(block, "softmax stands neither before nor after the choice");
         if (!graph_.layers.empty() &&
             (normalise != normalise_ || scale != graph_.model.scale || after_topk != graph_.after_topk))

@@ -1,5 +1,5 @@
-// What the engine needs to know about a model's graph, found by walking the nodes of one decoded token; nothing is assumed
-// that is not checked here.
+// What the engine needs to know about a model's graph, found by walking the nodes of one decoded token; nothing is
+// assumed that is not checked here.
 #pragma once
 
 #include <string>
@@ -18,10 +18,10 @@ struct ExpertTensor {
 
 /// One Mixture-of-Experts layer.
 struct RoutedLayer {
-    int block = 0;              // decoder layer, as in the names of its tensors
-    std::string logits;         // node that holds the router's logits [E]
-    std::string ids;            // node that holds the chosen experts' ids [K]
-    std::string weights;        // node that holds the weights of the chosen experts [K], as they are multiplied in
+    int block = 0;        // decoder layer, as in the names of its tensors
+    std::string logits;   // node that holds the router's logits [E]
+    std::string ids;      // node that holds the chosen experts' ids [K]
+    std::string weights;  // node that holds the weights of the chosen experts [K], as they are multiplied in
     std::vector<ExpertTensor> tensors;
 };
 

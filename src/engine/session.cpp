@@ -1,5 +1,9 @@
 #include "session.hpp"
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -20,7 +24,8 @@ Session::Session(const std::string& path, SessionOptions options)
         throw EngineError(path + ": a dense model, it has no experts; give a Mixture-of-Experts model");
     if (options_.cache_type != "f16" && options_.cache_type != "f32")
         throw EngineError("cache type '" + options_.cache_type + "': f16 or f32");
-    if (options_.store != "direct" && options_.store != "mapped") throw EngineError("store '" + options_.store + "': direct or mapped");
+    if (options_.store != "direct" && options_.store != "mapped")
+        throw EngineError("store '" + options_.store + "': direct or mapped");
     device_ = find_device(options_.device);
     load();
     inspect();
@@ -32,7 +37,8 @@ void Session::load() {
     llama_model_params params = llama_model_default_params();
     ggml_backend_dev_t devices[] = {device_, nullptr};
     // The pattern takes the experts' biases along, which must be where the matrices are.
-    const llama_model_tensor_buft_override host[] = {{"ffn_(up|gate|down|gate_up)_exps", ggml_backend_cpu_buffer_type()}, {nullptr, nullptr}};
+    const llama_model_tensor_buft_override host[] = {
+        {"ffn_(up|gate|down|gate_up)_exps", ggml_backend_cpu_buffer_type()}, {nullptr, nullptr}};
     params.devices = devices;
     params.n_gpu_layers = device_ == nullptr ? 0 : 999;
     if (device_ != nullptr) params.tensor_buft_overrides = host;
@@ -68,9 +74,32 @@ void Session::inspect() {
     hook_.nodes.clear();
     context_.reset();
     std::uint64_t largest = 0;
-    for (const auto& [name, extent] : file_.tensors) largest = std::max(largest, extent.size / static_cast<std::uint64_t>(file_.experts));
+    for (const auto& [name, extent] : file_.tensors)
+        largest = std::max(largest, extent.size / static_cast<std::uint64_t>(file_.experts));
     pool_ = std::make_unique<IoPool>(options_.io_threads);
     store_ = options_.store == "direct" ? open_direct(file_, options_.io_threads, largest) : open_mapped(file_);
+}
+
+/// Gives back the memory that the mapped file's experts took at load: they are read past the page cache from now on.
+/// Prompt batches fault them in again.
+void Session::release_pages() const {
+    constexpr std::uintptr_t page = 4096;
+    for (const RoutedLayer& layer : graph_.layers) {
+        for (const ExpertTensor& expert : layer.tensors) {
+            // Anything but a mapping would lose its content.
+            if (std::string(ggml_backend_buffer_name(expert.tensor->buffer)) != "CPU_Mapped") continue;
+            const auto data = reinterpret_cast<std::uintptr_t>(expert.tensor->data);
+            const std::uintptr_t begin = (data + page - 1) / page * page;
+            const std::uintptr_t end = (data + ggml_nbytes(expert.tensor)) / page * page;
+            if (end > begin) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+        }
+    }
+    for (const std::string& path : file_.paths) {
+        const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+        if (descriptor < 0) continue;
+        posix_fadvise(descriptor, 0, 0, POSIX_FADV_DONTNEED);
+        close(descriptor);
+    }
 }
 
 void Session::start_stock() {
@@ -85,8 +114,9 @@ void Session::start_stock() {
 
 void Session::start(Policy policy, int capacity, std::vector<std::vector<int>> orders, DecideOptions options) {
     if (capacity < graph_.model.top_k || capacity > graph_.model.experts)
-        throw EngineError(std::to_string(capacity) + " resident experts a layer: a token needs " + std::to_string(graph_.model.top_k) +
-                          " of this model's " + std::to_string(graph_.model.experts) + ", keep at least that many and at most all");
+        throw EngineError(std::to_string(capacity) + " resident experts a layer: a token needs " +
+                          std::to_string(graph_.model.top_k) + " of this model's " +
+                          std::to_string(graph_.model.experts) + ", keep at least that many and at most all");
     check_policy(policy, graph_.model, capacity, graph_.model.candidates());
     context_.reset();
     decider_.reset();
@@ -94,7 +124,9 @@ void Session::start(Policy policy, int capacity, std::vector<std::vector<int>> o
     const ggml_backend_buffer_type_t buffers =
         device_ == nullptr ? ggml_backend_cpu_buffer_type() : ggml_backend_dev_buffer_type(device_);
     cache_ = std::make_unique<SlotCache>(graph_, file_, *store_, *pool_, buffers, capacity);
-    decider_ = std::make_unique<Decider>(graph_.model, std::move(policy), capacity, std::move(orders), *cache_, options);
+    decider_ =
+        std::make_unique<Decider>(graph_.model, std::move(policy), capacity, std::move(orders), *cache_, options);
+    if (options_.store == "direct") release_pages();
     cache_->use_slots();
     context_ = make_context(true);
     position_ = 0;
@@ -115,9 +147,11 @@ void Session::require_room(const std::vector<int>& tokens) const {
     require_started();
     for (const int token : tokens)
         if (token < 0 || token >= vocabulary())
-            throw EngineError("token " + std::to_string(token) + " is not one of the vocabulary's " + std::to_string(vocabulary()));
+            throw EngineError("token " + std::to_string(token) + " is not one of the vocabulary's " +
+                              std::to_string(vocabulary()));
     if (position_ + static_cast<int>(tokens.size()) > options_.context)
-        throw EngineError("the context of " + std::to_string(options_.context) + " tokens is full; ask for a longer one or reset");
+        throw EngineError("the context of " + std::to_string(options_.context) +
+                          " tokens is full; ask for a longer one or reset");
 }
 
 void Session::reset(int document) {
@@ -147,7 +181,9 @@ void Session::decode(const int* tokens, int count, bool logits) {
     llama_batch_free(batch);
     broken_ = true;  // until it is known to have ended well
     hook_.end();
-    if (status != 0) throw EngineError("llama.cpp could not decode (status " + std::to_string(status) + ": " + last_log_line() + ")");
+    if (status != 0)
+        throw EngineError("llama.cpp could not decode (status " + std::to_string(status) + ": " + last_log_line() +
+                          ")");
     broken_ = false;
     position_ += count;
 }
@@ -159,10 +195,12 @@ const float* Session::prefill(const std::vector<int>& tokens) {
     hook_.pass();
     const int count = static_cast<int>(tokens.size());
     for (int begin = 0; begin < count;) {
-        // No piece of one token unless the prompt is one: a graph of one token on the file's tensors would be re-used on slots.
+        // No piece of one token unless the prompt is one: a graph of one token on the file's tensors would be reused
+        // on slots.
         int piece = std::min(options_.batch, count - begin);
         if (count - begin - piece == 1 && piece > 2) --piece;
-        // The only piece of one token is computed with embeddings on, which makes llama.cpp build another graph before and after.
+        // The only piece of one token is computed with embeddings on, which makes llama.cpp build another graph before
+        // and after.
         llama_set_embeddings(context_.get(), piece == 1 && cache_ != nullptr);
         decode(tokens.data() + begin, piece, begin + piece == count);
         begin += piece;
@@ -189,7 +227,8 @@ std::vector<double> Session::nll(const std::vector<int>& tokens) {
         double sum = 0.0;
         for (int id = 0; id < vocabulary(); ++id) sum += std::exp(static_cast<double>(logits[id]) - largest);
         losses.push_back(largest + std::log(sum) - static_cast<double>(logits[tokens[at + 1]]));
-        if (!std::isfinite(losses.back())) throw EngineError("the logits of token " + std::to_string(at) + " are not finite");
+        if (!std::isfinite(losses.back()))
+            throw EngineError("the logits of token " + std::to_string(at) + " are not finite");
     }
     return losses;
 }

@@ -1,4 +1,5 @@
-// A model, its context, and an engine around them: prompts in batches on the file's tensors, tokens one by one on slots.
+// A model, its context, and an engine around them: prompts in batches on the file's tensors, tokens one by one on
+// slots.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +19,13 @@
 namespace expertmiss::engine {
 
 struct SessionOptions {
-    std::string store = "direct";  // slow tier: direct | mapped
-    std::string device = "cpu";    // fast tier: cpu, a ggml device's name (CUDA0), or rpc:HOST:PORT
+    std::string store = "direct";    // slow tier: direct | mapped
+    std::string device = "cpu";      // fast tier: cpu, a ggml device's name (CUDA0), or rpc:HOST:PORT
     std::string cache_type = "f16";  // of keys and values: f16 | f32
-    int context = 4096;            // tokens
-    int batch = 512;               // prompt tokens computed at once
-    int threads = 1;               // of the model
-    int io_threads = 8;            // reads under way at once
+    int context = 4096;              // tokens
+    int batch = 512;                 // prompt tokens computed at once
+    int threads = 1;                 // of the model
+    int io_threads = 8;              // reads under way at once
     bool flash_attention = false;
 };
 
@@ -59,20 +60,21 @@ class Session {
     int position() const { return position_; }
     Decider& decider();
     const SlotCache& cache() const;
-    double computing() const { return computing_; }  // seconds in llama_decode since the start, reads and policy included
+    double computing() const {
+        return computing_;
+    }  // seconds in llama_decode since the start, reads and policy included
 
   private:
     using ModelHandle = std::unique_ptr<llama_model, decltype(&llama_model_free)>;
     using ContextHandle = std::unique_ptr<llama_context, decltype(&llama_free)>;
 
-    void choose_device();
     void load();
     ContextHandle make_context(bool hooked);
     void inspect();
+    void release_pages() const;
     void require_started() const;
     void require_room(const std::vector<int>& tokens) const;
     void decode(const int* tokens, int count, bool logits);
-    void check_model_file() const;
 
     const SessionOptions options_;
     const GgufFile file_;

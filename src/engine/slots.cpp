@@ -61,7 +61,8 @@ SlotCache::SlotCache(const RouterGraph& graph, const GgufFile& file, Store& stor
         for (const auto& [tensor, dimension] : routed.tensors) {
             const auto found = file.tensors.find(tensor->name);
             if (found == file.tensors.end() || found->second.size != ggml_nbytes(tensor))
-                throw EngineError(file.paths[0] + ": tensor '" + tensor->name + "' is not in the file as it was loaded");
+                throw EngineError(file.paths[0] + ": tensor '" + tensor->name +
+                                  "' is not in the file as it was loaded");
             Tensor& added = layer.tensors.emplace_back();
             added.tensor = tensor;
             added.dimension = dimension;
@@ -87,10 +88,13 @@ void SlotCache::check_bytes(const Layer& layer, const Tensor& tensor, int expert
     for (const int expert : {0, experts - 1}) {
         const Extent extent = tensor.expert(expert);
         std::vector<char> loaded(tensor.stride);
-        ggml_backend_tensor_get(tensor.tensor, loaded.data(), static_cast<std::size_t>(expert) * tensor.stride, tensor.stride);
+        ggml_backend_tensor_get(tensor.tensor, loaded.data(), static_cast<std::size_t>(expert) * tensor.stride,
+                                tensor.stride);
         if (read_plainly(file_.paths[extent.file], extent.offset, extent.size) != loaded)
-            throw EngineError(file_.paths[extent.file] + ": layer " + std::to_string(layer.block) + ": '" + tensor.tensor->name +
-                              "' was loaded in another form than the file's (repacked); experts can be moved only as the file holds them");
+            throw EngineError(file_.paths[extent.file] + ": layer " + std::to_string(layer.block) + ": '" +
+                              tensor.tensor->name +
+                              "' was loaded in another form than the file's (repacked); experts can be moved only as "
+                              "the file holds them");
     }
 }
 
@@ -105,17 +109,20 @@ void SlotCache::allocate(Tensor& tensor, ggml_backend_buffer_type_t buffers) {
     if (buffer == nullptr) {
         tensor.file.restore(t);
         throw EngineError("no room for " + std::to_string(slots_) + " experts of '" + std::string(t->name) + "' (" +
-                          std::to_string(size >> 20) + " MiB) in " + ggml_backend_buft_name(buffers) + "; keep fewer resident");
+                          std::to_string(size >> 20) + " MiB) in " + ggml_backend_buft_name(buffers) +
+                          "; keep fewer resident");
     }
     ggml_backend_buffer_set_usage(buffer, GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
     if (ggml_backend_buffer_is_host(buffer)) ask_for_huge_pages(buffer);
     ggml_backend_buffer_clear(buffer, 0);
     t->buffer = nullptr;
     t->data = t->extra = nullptr;
-    const bool placed = ggml_backend_tensor_alloc(buffer, t, ggml_backend_buffer_get_base(buffer)) == GGML_STATUS_SUCCESS;
+    const bool placed =
+        ggml_backend_tensor_alloc(buffer, t, ggml_backend_buffer_get_base(buffer)) == GGML_STATUS_SUCCESS;
     tensor.slots.keep(t);
     tensor.file.restore(t);
-    if (!placed) throw EngineError(std::string("'") + t->name + "' cannot be placed in " + ggml_backend_buft_name(buffers));
+    if (!placed)
+        throw EngineError(std::string("'") + t->name + "' cannot be placed in " + ggml_backend_buft_name(buffers));
     buffer_bytes_ += size;
 }
 
@@ -149,10 +156,12 @@ void SlotCache::load(int layer, int expert, int slot, IoPool::Batch& batch) {
     for (const Tensor& tensor : in.tensors) {
         const auto copy = [this, &tensor, expert, slot](int thread) {
             const char* bytes = store_.read(tensor.expert(expert), thread);
-            ggml_backend_tensor_set(tensor.tensor, bytes, static_cast<std::size_t>(slot) * tensor.stride, tensor.stride);
+            ggml_backend_tensor_set(tensor.tensor, bytes, static_cast<std::size_t>(slot) * tensor.stride,
+                                    tensor.stride);
         };
         if (!tensor.small.empty())
-            ggml_backend_tensor_set(tensor.tensor, tensor.small.data() + static_cast<std::size_t>(expert) * tensor.stride,
+            ggml_backend_tensor_set(tensor.tensor,
+                                    tensor.small.data() + static_cast<std::size_t>(expert) * tensor.stride,
                                     static_cast<std::size_t>(slot) * tensor.stride, tensor.stride);
         else if (at_once)
             copy(0);
@@ -169,11 +178,12 @@ int SlotCache::verify() const {
             for (const Tensor& tensor : layer.tensors) {
                 const Extent extent = tensor.expert(layer.expert_in[slot]);
                 std::vector<char> held(tensor.stride);
-                ggml_backend_tensor_get(tensor.tensor, held.data(), static_cast<std::size_t>(slot) * tensor.stride, tensor.stride);
+                ggml_backend_tensor_get(tensor.tensor, held.data(), static_cast<std::size_t>(slot) * tensor.stride,
+                                        tensor.stride);
                 if (held != read_plainly(file_.paths[extent.file], extent.offset, extent.size))
                     throw EngineError("layer " + std::to_string(layer.block) + ": slot " + std::to_string(slot) +
-                                      " does not hold the file's bytes of expert " + std::to_string(layer.expert_in[slot]) + " (" +
-                                      tensor.tensor->name + ")");
+                                      " does not hold the file's bytes of expert " +
+                                      std::to_string(layer.expert_in[slot]) + " (" + tensor.tensor->name + ")");
             }
             ++compared;
         }

@@ -1,7 +1,7 @@
 // The fast tier: every expert tensor of the model is re-pointed at a buffer that holds only some experts, its slots.
 //
-// The model keeps its tensors; what changes is where their data lies and how many experts they count. The originals (the
-// mapped file) stay, so that prompt batches can run on them.
+// The model keeps its tensors; what changes is where their data lies and how many experts they count. The originals
+// (the mapped file) stay, so that prompt batches can run on them.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ class SlotCache {
   public:
     /// Allocates `slots` slots a layer on `buffers`, empty, and checks that the loaded tensors hold the file's bytes (a
     /// repacked tensor does not). Throws EngineError. The model must outlive this.
-    SlotCache(const RouterGraph& graph, const GgufFile& file, Store& store, IoPool& pool, ggml_backend_buffer_type_t buffers,
-              int slots);
+    SlotCache(const RouterGraph& graph, const GgufFile& file, Store& store, IoPool& pool,
+              ggml_backend_buffer_type_t buffers, int slots);
     ~SlotCache();
     SlotCache(const SlotCache&) = delete;
     SlotCache& operator=(const SlotCache&) = delete;

@@ -62,7 +62,8 @@ class DirectStore final : public Store {
             const ssize_t count = pread(files_[extent.file], buffer + got, length, static_cast<off_t>(begin + got));
             if (count < 0 && errno == EINTR) continue;
             if (count <= 0)
-                throw EngineError(paths_[extent.file] + ": an expert cannot be read at byte " + std::to_string(begin + got) + " (" +
+                throw EngineError(paths_[extent.file] + ": an expert cannot be read at byte " +
+                                  std::to_string(begin + got) + " (" +
                                   (count == 0 ? "the file has become shorter" : std::strerror(errno)) + ")");
             got += static_cast<std::uint64_t>(count);
         }
@@ -87,7 +88,8 @@ class MappedStore final : public Store {
         for (std::size_t part = 0; part < file.paths.size(); ++part) {
             const std::size_t size = std::filesystem::file_size(file.paths[part]);
             void* bytes = mmap(nullptr, size, PROT_READ, MAP_SHARED, files[static_cast<int>(part)], 0);
-            if (bytes == MAP_FAILED) throw EngineError(file.paths[part] + ": cannot be mapped (" + std::strerror(errno) + ")");
+            if (bytes == MAP_FAILED)
+                throw EngineError(file.paths[part] + ": cannot be mapped (" + std::strerror(errno) + ")");
             madvise(bytes, size, MADV_RANDOM);  // read-ahead would fetch far more than one expert
             maps_.push_back({static_cast<const char*>(bytes), size});
         }
@@ -98,7 +100,8 @@ class MappedStore final : public Store {
 
     const char* read(const Extent& extent, int) override {
         const char* const bytes = maps_[extent.file].first + extent.offset;
-        // One call brings in all of the expert's pages; without it each of them is a fault of its own. Older kernels refuse.
+        // One call brings in all of the expert's pages; without it each of them is a fault of its own. Older kernels
+        // refuse.
         const auto begin = reinterpret_cast<std::uintptr_t>(bytes) / kAlign * kAlign;
         const auto end = reinterpret_cast<std::uintptr_t>(bytes) + extent.size;
         madvise(reinterpret_cast<void*>(begin), end - begin, MADV_POPULATE_READ);

@@ -13,7 +13,8 @@ namespace expertmiss::engine {
 class Store {
   public:
     virtual ~Store() = default;
-    /// The bytes of `extent`, readable until the same thread's next call. Threads are numbered from 0. Throws EngineError.
+    /// The bytes of `extent`, readable until the same thread's next call. Threads are numbered from 0. Throws
+    /// EngineError.
     virtual const char* read(const Extent& extent, int thread) = 0;
     /// Whether a read can wait on a disk, so that several should be under way at once.
     virtual bool waits() const = 0;

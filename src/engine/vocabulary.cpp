@@ -10,7 +10,8 @@ std::vector<int> tokenize(const llama_model* model, const std::string& text, boo
         throw EngineError("this model's file holds no vocabulary; give token ids, or a file made with its tokenizer");
     std::vector<int> ids(text.size() + 8);
     const auto length = static_cast<std::int32_t>(text.size());
-    int count = llama_tokenize(vocab, text.data(), length, ids.data(), static_cast<std::int32_t>(ids.size()), special, special);
+    int count =
+        llama_tokenize(vocab, text.data(), length, ids.data(), static_cast<std::int32_t>(ids.size()), special, special);
     if (count < 0) {
         ids.resize(static_cast<std::size_t>(-count));
         count = llama_tokenize(vocab, text.data(), length, ids.data(), -count, special, special);
@@ -36,7 +37,8 @@ std::string chat_prompt(const llama_model* model, const std::vector<std::pair<st
     while (true) {
         const int size = llama_chat_apply_template(form, messages.data(), messages.size(), true, bytes.data(),
                                                    static_cast<std::int32_t>(bytes.size()));
-        if (size < 0) throw EngineError("the model's chat template is of a kind that llama.cpp does not know; use --raw");
+        if (size < 0)
+            throw EngineError("the model's chat template is of a kind that llama.cpp does not know; use --raw");
         if (size <= static_cast<int>(bytes.size())) return {bytes.data(), static_cast<std::size_t>(size)};
         bytes.resize(static_cast<std::size_t>(size));
     }

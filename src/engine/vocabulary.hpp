@@ -9,7 +9,8 @@
 
 namespace expertmiss::engine {
 
-/// Ids of `text`; `special`: with the tokens that the model wants at the start, and special tokens written out in the text.
+/// Ids of `text`; `special`: with the tokens that the model wants at the start, and special tokens written out in the
+/// text.
 std::vector<int> tokenize(const llama_model* model, const std::string& text, bool special);
 /// The bytes of a token, which may be a part of a character.
 std::string piece(const llama_model* model, int token);

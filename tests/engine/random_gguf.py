@@ -194,7 +194,7 @@ class Maker:
         self.writer.close()
 
 
-def make(path: Path, shape: Shape = Shape(), expert_type: str = "F32", seed: int = 0, split: int = 0) -> Path:  # noqa: B008 (immutable)
+def make(path: Path, shape: Shape = Shape(), expert_type: str = "F32", seed: int = 0, split: int = 0) -> Path:
     """Write a model to ``path``, in files of ``split`` tensors when that is not 0; the path of the (first) file."""
     Maker(path, shape, expert_type, seed, split).write()
     if not split:
@@ -205,4 +205,3 @@ def make(path: Path, shape: Shape = Shape(), expert_type: str = "F32", seed: int
 def tokens(shape: Shape, count: int, seed: int = 1) -> NDArray[np.int64]:
     """Random text."""
     return np.random.default_rng(seed).integers(0, shape.vocabulary, count)
-

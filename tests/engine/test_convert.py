@@ -43,7 +43,9 @@ def test_logits_are_those_of_transformers(kind: str, tolerance: float, tmp_path_
         theirs = model(torch.tensor([ids])).logits[0].numpy()
     assert np.abs(theirs).max() > 5
     difference = np.abs(ours - theirs)
-    assert difference.max() <= tolerance if kind == "F32" else np.median(difference) <= tolerance / 10 and difference.mean() <= tolerance / 5
+    assert (
+        difference.max() <= tolerance if kind == "F32" else np.median(difference) <= tolerance / 10 and difference.mean() <= tolerance / 5
+    )
 
 
 def test_what_is_not_converted(tmp_path: Path) -> None:

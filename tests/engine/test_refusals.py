@@ -111,4 +111,3 @@ def test_logits_that_are_not_finite(tmp_path: Path) -> None:
     refused("ended with an earlier error", lambda: engine.step(1))
     engine.start(FETCH_ALL, 8)  # a new start is a new session
     refused("not finite", lambda: engine.step(1))
-

@@ -29,7 +29,7 @@ def conversation(engine: Engine, text: np.ndarray, pieces: list[int]) -> list[by
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("pieces", [[40, -20, 33, -20], [1, -10, 1, -1, 1, 2, -5, 1], [17, -3, 16, -3], [-5, 33, -5, 65, -5]])
 def test_prompt_decode_prompt(kind: str, pieces: list[int], model_file: Callable[..., Path]) -> None:
-    """Prompts of one token are the delicate ones: llama.cpp would re-use their graph, made for the file's tensors, on the slots."""
+    """Prompts of one token are the delicate ones: llama.cpp would reuse their graph, made for the file's tensors, on the slots."""
     shape = Shape(kind=kind)
     text = tokens(shape, sum(abs(piece) for piece in pieces))
     # Batches of 16: a prompt of 17 or 33 would leave a piece of one token.

@@ -143,16 +143,19 @@ NB_MODULE(_engine, m) {
         .def_prop_ro("vocabulary", &Session::vocabulary)
         .def_prop_ro("position", &Session::position)
         .def_prop_ro("stock", &Session::stock)
-        .def("start", &start, "policy"_a, "capacity"_a, "counts"_a.noconvert() = nb::none(), "seed"_a = 0, "log"_a = false,
-             "keep"_a = false, "check"_a = false)
+        .def("start", &start, "policy"_a, "capacity"_a, "counts"_a.noconvert() = nb::none(), "seed"_a = 0,
+             "log"_a = false, "keep"_a = false, "check"_a = false)
         .def("start_stock", &Session::start_stock, nb::call_guard<nb::gil_scoped_release>())
         .def("reset", &Session::reset, "document"_a, nb::call_guard<nb::gil_scoped_release>())
         .def(
             "prefill",
-            [](Session& self, const std::vector<int>& tokens) { return with_logits(self, [&] { return self.prefill(tokens); }); },
+            [](Session& self, const std::vector<int>& tokens) {
+                return with_logits(self, [&] { return self.prefill(tokens); });
+            },
             "tokens"_a)
         .def(
-            "step", [](Session& self, int token) { return with_logits(self, [&] { return self.step(token); }); }, "token"_a)
+            "step", [](Session& self, int token) { return with_logits(self, [&] { return self.step(token); }); },
+            "token"_a)
         .def(
             "nll",
             [](Session& self, const std::vector<int>& tokens) {
@@ -164,23 +167,36 @@ NB_MODULE(_engine, m) {
                 return to_numpy(std::move(losses));
             },
             "tokens"_a)
-        .def("verify", [](const Session& self) { return self.cache().verify(); }, nb::call_guard<nb::gil_scoped_release>())
+        .def(
+            "verify", [](const Session& self) { return self.cache().verify(); },
+            nb::call_guard<nb::gil_scoped_release>())
         .def("meters", &meters)
         .def("traffic", &traffic_to_dict)
         .def("take_log", &take_log)
         .def("take_kept", &take_kept)
-        .def("residents",
-             [](Session& self, int layer) { return self.decider().stepper.residents(layer); }, "layer"_a)
-        .def("tokenize", [](const Session& self, const std::string& text, bool special) { return tokenize(self.model(), text, special); },
-             "text"_a, "special"_a = true)
-        .def("piece", [](const Session& self, int token) {
-            const std::string bytes = piece(self.model(), token);
-            return nb::bytes(bytes.data(), bytes.size());
-        }, "token"_a)
-        .def("ends_text", [](const Session& self, int token) { return ends_text(self.model(), token); }, "token"_a)
-        .def("chat_prompt", [](const Session& self, const std::vector<std::pair<std::string, std::string>>& turns) {
-            return chat_prompt(self.model(), turns);
-        }, "turns"_a);
+        .def(
+            "residents", [](Session& self, int layer) { return self.decider().stepper.residents(layer); }, "layer"_a)
+        .def(
+            "tokenize",
+            [](const Session& self, const std::string& text, bool special) {
+                return tokenize(self.model(), text, special);
+            },
+            "text"_a, "special"_a = true)
+        .def(
+            "piece",
+            [](const Session& self, int token) {
+                const std::string bytes = piece(self.model(), token);
+                return nb::bytes(bytes.data(), bytes.size());
+            },
+            "token"_a)
+        .def(
+            "ends_text", [](const Session& self, int token) { return ends_text(self.model(), token); }, "token"_a)
+        .def(
+            "chat_prompt",
+            [](const Session& self, const std::vector<std::pair<std::string, std::string>>& turns) {
+                return chat_prompt(self.model(), turns);
+            },
+            "turns"_a);
     m.def("serve_device", &serve_device, "endpoint"_a, "threads"_a = 1, nb::call_guard<nb::gil_scoped_release>());
 }
 

@@ -72,7 +72,9 @@ def chat(model: Path, overrides: tuple[str, ...], tokens: int, temperature: floa
 @FILE
 @OVERRIDES
 @_shared
-@click.option("--text", "texts", type=click.Path(path_type=Path), multiple=True, required=True, help="UTF-8 text; may be given several times.")
+@click.option(
+    "--text", "texts", type=click.Path(path_type=Path), multiple=True, required=True, help="UTF-8 text; may be given several times."
+)
 @click.option("--window", default=512, type=click.IntRange(min=18), show_default=True, help="Tokens of a document.")
 @click.option("--documents", default=16, type=click.IntRange(min=1), show_default=True, help="At most this many documents.")
 def ppl(model: Path, overrides: tuple[str, ...], texts: tuple[Path, ...], window: int, documents: int, **options: Any) -> None:

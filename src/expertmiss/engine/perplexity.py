@@ -43,7 +43,9 @@ def perplexity(engine: Engine, texts: Sequence[Path], window: int, documents: in
     seconds = time.perf_counter() - begin
     mean = float(np.concatenate(losses).mean())
     tokens = sum(len(piece) - 1 for piece in pieces)
-    click.echo(f"perplexity {np.exp(mean):.4f} (NLL {mean:.5f} nats, {len(pieces)} documents of {window} tokens, first {SKIPPED} targets left out)")
+    click.echo(
+        f"perplexity {np.exp(mean):.4f} (NLL {mean:.5f} nats, {len(pieces)} documents of {window} tokens, first {SKIPPED} targets left out)"
+    )
     speed = f"{tokens / seconds:.1f} tokens/s"
     if engine.stock:
         click.echo(f"{speed}, stock llama.cpp")

@@ -56,7 +56,7 @@ class Engine:
         UserError: everything here, for a model, option, token or policy that the engine refuses.
     """
 
-    def __init__(self, path: Path | str, options: EngineOptions = EngineOptions()) -> None:  # noqa: B008 (immutable)
+    def __init__(self, path: Path | str, options: EngineOptions = EngineOptions()) -> None:
         with _refusals():
             self._session = library().Session(str(path), asdict(options))
         self.options = options
