@@ -25,22 +25,26 @@ class Ratio:
 
 
 def interleave(
-    variants: Mapping[str, Callable[[int], None]], rounds: int, warm_up: int = 2, seed: int = 0, settle: float = 0.0
+    variants: Mapping[str, Callable[[int], None]],
+    rounds: int,
+    warm_up: int = 2,
+    seed: int = 0,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, NDArray[np.float64]]:
     """Seconds [rounds] of every variant's block, ``run(round)``; each round runs all of them once, in a random order.
 
     A shared machine stalls for tens of milliseconds now and then: what is compared must lie close together in time, and the order must not
-    favour one. ``warm_up`` rounds before are not counted; ``settle`` seconds are slept between blocks.
+    favour one. ``warm_up`` rounds before are not counted. ``clock``: ``time.process_time`` counts processor time instead, which tells computing
+    from waiting for a processor that others use.
     """
     order = np.random.default_rng(seed)
     seconds: dict[str, list[float]] = {name: [] for name in variants}
     for number in range(warm_up + rounds):
         for name in order.permutation(list(variants)):
-            time.sleep(settle)
-            begin = time.perf_counter()
+            begin = clock()
             variants[name](number)
             if number >= warm_up:
-                seconds[name].append(time.perf_counter() - begin)
+                seconds[name].append(clock() - begin)
     return {name: np.array(values) for name, values in seconds.items()}
 
 
