@@ -25,6 +25,7 @@ include: "workflow/rules/common.smk"
 wildcard_constraints:
     model=MODEL,
     corpus=CORPUS,
+    type="F32|F16|BF16|Q8_0|Q4_0",
     split="train|calibration|pilot|exploratory|confirmatory|generation",
 
 
@@ -47,6 +48,7 @@ include: "workflow/rules/traces.smk"
 include: "workflow/rules/simulate.smk"
 include: "workflow/rules/report.smk"
 include: "workflow/rules/tracking.smk"
+include: "workflow/rules/engine.smk"
 
 
 rule report:

@@ -46,6 +46,12 @@ EXPERIMENT, MODEL, CORPUS = (
     CONFIG["corpus"]["name"],
 )
 SPLITS = CONFIG["capture"]["splits"]
+ENGINE_SOURCES = sorted(
+    os.path.relpath(path, ROOT)
+    for part in ("engine", "core")
+    for path in (ROOT / "src" / part).rglob("*")
+    if path.suffix in (".cpp", ".hpp", ".h") or path.name == "CMakeLists.txt"
+)
 # `python` in the rules is the interpreter that runs Snakemake, whether or not its environment is activated.
 shell.prefix(f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH; ")
 

@@ -36,7 +36,7 @@ def build() -> Path:
         "-DCMAKE_BUILD_TYPE=Release",
     ]  # fmt: skip
     with open(out / "build.log", "w", encoding="utf-8") as log:
-        for command in (configure, [cmake, "--build", str(out), "--target", "_engine"]):
+        for command in (configure, [cmake, "--build", str(out), "--target", "_engine", "expertmiss_engine_c"]):
             if subprocess.run(command, stdout=log, stderr=subprocess.STDOUT).returncode != 0:
                 raise UserError(f"the engine cannot be compiled; the compiler's messages are in {out / 'build.log'}")
     module = max(out.glob("_engine*.so"), key=lambda path: path.stat().st_mtime)

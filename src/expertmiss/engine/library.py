@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from expertmiss.errors import UserError
-from expertmiss.files import read_json, sha256_json
+from expertmiss.files import read_json, sha256_file, sha256_json
 from expertmiss.paths import project_root
 from expertmiss.policies.freshness import sources_hash
 
@@ -41,7 +41,8 @@ def llama_root() -> Path:
 def engine_sources_hash() -> str:
     """Content hash of everything that is compiled into the engine."""
     source = project_root() / "src"
-    return sha256_json([sources_hash(source / "engine"), sources_hash(source / "core")])
+    headers = [sha256_file(path) for path in sorted((source / "engine").rglob("*.h"))]
+    return sha256_json([sources_hash(source / "engine"), sources_hash(source / "core"), *headers])
 
 
 @cache
