@@ -43,12 +43,21 @@ def test_fetching_every_miss_equals_stock_bit_for_bit(kind: str, expert_type: st
 @pytest.mark.parametrize("cache_type", ["f16", "f32"])
 @pytest.mark.parametrize("flash_attention", [False, True])
 def test_other_settings_are_exact_too(store: str, cache_type: str, flash_attention: bool, model_file: Callable[..., Path]) -> None:
-    options = EngineOptions(context=128, store=store, cache_type=cache_type, flash_attention=flash_attention, threads=2, io_threads=3)
+    options = EngineOptions(context=128, store=store, cache_type=cache_type, flash_attention=flash_attention, io_threads=3)
     engine = Engine(model_file("qwen3moe", "Q8_0"), options)
     text = tokens(Shape(), 100)
     engine.start_stock()
     stock = [engine.step(token).tobytes() for token in text]
     engine.start(FETCH_ALL, 6)
+    assert [engine.step(token).tobytes() for token in text] == stock
+
+
+def test_two_threads_are_exact_too(model_file: Callable[..., Path]) -> None:
+    engine = Engine(model_file("qwen3moe", "Q8_0"), EngineOptions(context=64, threads=2))
+    text = tokens(Shape(), 30)
+    engine.start_stock()
+    stock = [engine.step(token).tobytes() for token in text]
+    engine.start(FETCH_ALL, 5)
     assert [engine.step(token).tobytes() for token in text] == stock
 
 
