@@ -10,7 +10,8 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 CORE := CMakeLists.txt $(shell find src/core -type f)
 # Of llama.cpp: RPC devices for the engine's tests; nothing that the engine does not link. A CUDA build: docs/engine.md.
 LLAMA_CMAKE ?= -DGGML_RPC=ON -DLLAVA_BUILD=OFF -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF
-SNAKEMAKE := $(BIN)/snakemake --cores $(CORES) --config experiment=$(EXPERIMENT) $(if $(OVERRIDES),'overrides=[$(OVERRIDES)]')
+# --config takes every word up to the next option, so a target behind it needs --cores in between.
+SNAKEMAKE := $(BIN)/snakemake --config experiment=$(EXPERIMENT) $(if $(OVERRIDES),'overrides=[$(OVERRIDES)]') --cores $(CORES)
 
 .DELETE_ON_ERROR:
 .PHONY: help setup setup-dev setup-engine reproduce figures report card ui test test-all asan lint format config-docs clean

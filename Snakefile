@@ -3,11 +3,12 @@
 #   snakemake --cores all                                   the quick study: results/default, reports/default
 #   snakemake --cores all --config experiment=study         the same at full size
 #   snakemake --cores all --config 'overrides=["policy=rule_015", "policy.miss_rule.tau=0.2"]'
+#   snakemake --cores all e1                                experiment E1 alone (e2, e4 likewise)
 #   snakemake --cores all figures                           only the figures
 #
 # The configuration is composed once, here; config/README.md lists every option. Stages, in order:
-# build_corpus, tokenize_corpus, capture_traces, analyze_traces, simulate_policies, summarize_policies, make_figures,
-# render_report, mlflow_sync. Each is one file in workflow/rules and one `python -m expertmiss <stage>`.
+# build_corpus, tokenize_corpus, build_topic_shift, capture_traces, analyze_traces, simulate_policies, summarize_policies, emulate_policies,
+# analyze_e1, analyze_e2, analyze_e4, judge_claims, make_figures, render_report, mlflow_sync. Each is one file in workflow/rules and one `python -m expertmiss <stage>`.
 from snakemake.utils import min_version
 
 min_version("9.20")
@@ -27,12 +28,17 @@ wildcard_constraints:
     corpus=CORPUS,
     type="F32|F16|BF16|Q8_0|Q4_0",
     split="train|calibration|pilot|exploratory|confirmatory|generation",
+    study="e1|e2|e4",
 
 
 localrules:
     all,
     card,
+    e1,
+    e2,
+    e4,
     figures,
+    generation,
     report,
 
 
@@ -46,6 +52,8 @@ rule all:
 include: "workflow/rules/corpora.smk"
 include: "workflow/rules/traces.smk"
 include: "workflow/rules/simulate.smk"
+include: "workflow/rules/emulate.smk"
+include: "workflow/rules/generate.smk"
 include: "workflow/rules/report.smk"
 include: "workflow/rules/tracking.smk"
 include: "workflow/rules/engine.smk"
@@ -59,6 +67,26 @@ rule report:
 rule card:
     input:
         f"results/{EXPERIMENT}/describe_model/{MODEL}/{CORPUS}/README.md",
+
+
+rule generation:
+    input:
+        f"results/{EXPERIMENT}/compare_answers/{MODEL}/{CORPUS}/run.json",
+
+
+rule e1:
+    input:
+        f"results/{EXPERIMENT}/analyze_e1/{MODEL}/{CORPUS}/run.json",
+
+
+rule e2:
+    input:
+        f"results/{EXPERIMENT}/analyze_e2/{MODEL}/{CORPUS}/run.json",
+
+
+rule e4:
+    input:
+        f"results/{EXPERIMENT}/analyze_e4/{MODEL}/{CORPUS}/run.json",
 
 
 rule figures:

@@ -24,9 +24,10 @@ class Stepper {
 
     /// Starts a document: the initial state, or with state carry only another document id. Counters restart.
     void reset(int document);
-    /// One token in one layer, logits z [E]; the returned step is readable until the next one.
+    /// One token in one layer, logits z [E]; the returned step is readable until the next one. Its row is in rank order
+    /// only as far as the step had to look, and has no log-sum-exp if nothing needed it, unless `whole_row`.
     template <class Logit>
-    const StepBase& step(int layer, const Logit* z);
+    const StepBase& step(int layer, const Logit* z, bool whole_row = false);
 
     std::vector<int> residents(int layer) const;
     std::string snapshot() const;
@@ -45,11 +46,16 @@ class Stepper {
     LandingLog landings;
 
   private:
+    void extend_row(const Row& row, const Pool& pool, int base);
+
     const Model model_;
     const Policy policy_;
     const int capacity_;
     const std::vector<std::vector<int>> orders_;
     const bool log_, check_, global_;
+    const bool needs_lse_;
+    const bool by_residents_;  // substitutes are the first residents in rank order
+    const int least_ranks_;    // that every step looks at
     std::vector<std::unique_ptr<Pool>> pools_;
     std::vector<std::unique_ptr<StepBase>> steps_;
     Ranker ranker_;

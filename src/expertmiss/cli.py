@@ -227,6 +227,35 @@ def ui(port: int) -> None:
     run(port)
 
 
+@cli.group()
+def prereg() -> None:
+    """What was fixed beforehand, and whether it still is."""
+
+
+@prereg.command("lock")
+@click.argument("plan")
+def prereg_lock(plan: str) -> None:
+    """Record the digests of PLAN in prereg/LOCK.json, before evaluation data is touched."""
+    from expertmiss.experiments.lock import lock
+    from expertmiss.paths import project_root
+
+    entry = lock(project_root(), plan)
+    click.echo(f"{plan}: locked {entry['locked']} at commit {entry['commit'][:12]}")
+
+
+@prereg.command("status")
+def prereg_status() -> None:
+    """Every plan: locked, changed since, or open."""
+    from expertmiss.experiments.lock import PLANS, verify
+    from expertmiss.paths import project_root
+
+    for plan in PLANS:
+        try:
+            click.echo(f"{plan}: locked, unchanged ({verify(project_root(), plan)[:12]})")
+        except UserError as problem:
+            click.echo(f"{plan}: {problem}")
+
+
 @cli.command("train-builtin", context_settings={"ignore_unknown_options": True}, add_help_option=False)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def train_builtin(arguments: tuple[str, ...]) -> None:

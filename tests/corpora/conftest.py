@@ -36,7 +36,7 @@ def corpus(tmp_path: Path) -> dict[str, Any]:
         "name": "builtin", "kind": "builtin", "splits": ["calibration", "pilot", "exploratory"],
         "domains": ["code", "prose", "markup", "translations", "word_problems", "functions", "records"],
         "packages": str(lists), "cache": str(cache), "seed": 0, "characters": 1000, "documents_per_source": 2, "documents_per_domain": 3,
-        "near_duplicate_threshold": 0.3, "problems_per_template": 1, "tokens": 64, "shift_split": "exploratory", "shift_streams": 2,
+        "near_duplicate_threshold": 0.3, "problems_per_template": 1, "scored_steps": [1, 3], "scored_largest": [1, 99], "scored_parts": [0, 2], "tokens": 64, "shift_split": "exploratory", "shift_streams": 2,
         "shift_piece_tokens": 24, "shift_topics": 2, "train_characters_per_source": 4000, "train_characters_generated": 3000,
         "tokenizer_characters": 3000, "vocab": 400,
     }  # fmt: skip

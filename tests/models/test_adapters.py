@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from expertmiss import _core
+from expertmiss.errors import UserError
 from expertmiss.models.adapters import ADAPTERS
 from expertmiss.models.routers import RouterRecorder
 from tests.models.tiny import TINY, tiny_model
@@ -18,6 +20,15 @@ TOKENS = torch.randint(0, 64, (2, 24), generator=torch.Generator().manual_seed(0
 
 def test_every_adapter_has_a_tiny_model() -> None:
     assert set(TINY) == set(ADAPTERS)
+
+
+@pytest.mark.parametrize("kind", ["mixtral", "gpt_oss", "deepseek_v3"])
+def test_an_architecture_without_adapter_is_refused_in_one_line(kind: str) -> None:
+    config = AutoConfig.for_model(kind, num_hidden_layers=1)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    with pytest.raises(UserError, match=f"^model type '{kind}': no router adapter; supported: granitemoe, olmoe, qwen3_moe, qwen3_next "):
+        RouterRecorder(model)
 
 
 @pytest.mark.parametrize("kind", sorted(ADAPTERS))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from expertmiss.errors import UserError
+from expertmiss.generate import problems as generate_problems
+from expertmiss.generate import solve
 from expertmiss.models import card
 from expertmiss.models.card_figures import miss_rates, ranked, router_load, warm_distances
 from expertmiss.stages import Context
@@ -68,7 +71,24 @@ def tokens(tmp_path: Path) -> Path:
     return path
 
 
-def configuration(folder: Path) -> dict[str, object]:
+@pytest.fixture
+def problems(tmp_path: Path) -> Path:
+    rows = [
+        {"problem": f"{domain}/{i}", "split": split, "domain": domain, "source": f"template:{domain}{i // 2}", "prompt": f"Ask {i}:\n", "solution": "",
+         "answer": "7" if domain == "word_problems" else "", "tests": "[]" if domain == "word_problems" else '["assert False"]', "entry_point": ""}
+        for domain in ("word_problems", "functions") for split in ("pilot", "exploratory") for i in range(5)
+    ]  # fmt: skip
+    path = tmp_path / "problems.parquet"
+    pd.DataFrame(rows).to_parquet(path)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def no_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generate_problems, "find_sandbox", lambda limits, allow_weak: (None, "none here"))
+
+
+def configuration(folder: Path) -> dict[str, Any]:
     model = {
         "name": "tiny",
         "path": str(folder),
@@ -78,11 +98,18 @@ def configuration(folder: Path) -> dict[str, object]:
         "substrate": "random_weights",
         "title": "a test",
     }
-    return {"model": model, "host": {"name": "this_host"}, "corpus": {"name": "tiny"}, "card": {"documents": 5, "batch": 2, "threads": 1}}
+    return {
+        "model": model, "host": {"name": "this_host"}, "corpus": {"name": "tiny"},
+        "card": {"documents": 5, "batch": 2, "threads": 1, "problems": 4},
+        "generate": {"batch": 3, "word_problem_tokens": 6, "function_tokens": 9},
+        "sandbox": {"seconds": 5.0, "memory_mib": 512, "processes": 4, "allow_weak": False},
+    }  # fmt: skip
 
 
-def test_stage_writes_card_and_readme(tiny_folder: Path, tokens: Path, tmp_path: Path) -> None:
-    card.run(configuration(tiny_folder), out=tmp_path / "results" / "out", context=Context("test", "hash"), tokens=tokens)
+def test_stage_writes_card_and_readme(tiny_folder: Path, tokens: Path, problems: Path, tmp_path: Path) -> None:
+    card.run(
+        configuration(tiny_folder), out=tmp_path / "results" / "out", context=Context("test", "hash"), tokens=tokens, problems=problems
+    )
     written = json.loads((tmp_path / "results" / "out" / "card.json").read_text())
     # 5 of 6 pilot documents, domains taking turns: document ids 4 to 8.
     table = pd.read_parquet(tokens).set_index("document")
@@ -104,11 +131,11 @@ def test_stage_writes_card_and_readme(tiny_folder: Path, tokens: Path, tmp_path:
     readme = (tmp_path / "results" / "out" / "README.md").read_text()
     assert f"| prose | 2 | {written['held_out']['prose']['nll']:.3f} |" in readme and "random_weights" in readme
     run = json.loads((tmp_path / "results" / "out" / "run.json").read_text())
-    assert run["stage"] == "describe_model" and run["labels"]["n"] == {"documents": 5, "tokens": 200}
+    assert run["stage"] == "describe_model" and run["labels"]["n"] == {"documents": 5, "tokens": 200, "problems": 8}
     assert run["metrics"]["nll/all"] == pytest.approx(written["held_out"]["all"]["nll"])
 
 
-def test_missing_split_and_foreign_tokens_are_refused(tiny_folder: Path, tokens: Path, tmp_path: Path) -> None:
+def test_missing_split_and_foreign_tokens_are_refused(tiny_folder: Path, tokens: Path, problems: Path, tmp_path: Path) -> None:
     table = pd.read_parquet(tokens)
     table[table["split"] != "pilot"].to_parquet(tmp_path / "no_pilot.parquet")
     with pytest.raises(UserError, match="no document of split 'pilot'"):
@@ -117,6 +144,7 @@ def test_missing_split_and_foreign_tokens_are_refused(tiny_folder: Path, tokens:
             out=tmp_path / "results" / "out",
             context=Context("test", "hash"),
             tokens=tmp_path / "no_pilot.parquet",
+            problems=problems,
         )
     table["tokens"] = [[*row[:-1], 64] for row in table["tokens"]]
     table.to_parquet(tmp_path / "foreign.parquet")
@@ -126,5 +154,60 @@ def test_missing_split_and_foreign_tokens_are_refused(tiny_folder: Path, tokens:
             out=tmp_path / "results" / "out",
             context=Context("test", "hash"),
             tokens=tmp_path / "foreign.parquet",
+            problems=problems,
         )
     assert not (tmp_path / "results" / "out" / "run.json").exists()
+
+
+def test_tasks_are_solved_and_resumed(
+    tiny_folder: Path, tokens: Path, problems: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four of five pilot problems a task, one template after the other; functions are not measured without a sandbox."""
+    out, arguments = tmp_path / "results" / "out", {"context": Context("test", "hash"), "tokens": tokens, "problems": problems}
+    calls: list[int] = []
+    whole = solve.greedy
+
+    def counted(model: Any, prompts: Any, **options: Any) -> Any:
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        calls.append(len(prompts))
+        return whole(model, prompts, **options)
+
+    monkeypatch.setattr(solve, "greedy", counted)
+    with pytest.raises(KeyboardInterrupt):
+        card.run(configuration(tiny_folder), out=out, **arguments)
+    assert calls == [3, 1] and not (out / "run.json").exists() and len(list((out / ".parts").rglob("*.jsonl"))) == 2
+    monkeypatch.setattr(solve, "greedy", whole)
+    card.run(configuration(tiny_folder), out=out, **arguments)
+    resumed = (out / "answers.jsonl").read_text()
+    assert not list((out / ".parts").rglob("*.jsonl"))
+    card.run(configuration(tiny_folder), out=tmp_path / "results" / "again", **arguments)
+    assert (tmp_path / "results" / "again" / "answers.jsonl").read_text() == resumed
+    rows = [json.loads(line) for line in resumed.splitlines()]
+    assert {row["problem"] for row in rows} == {f"{task}/{i}" for task in ("word_problems", "functions") for i in (0, 1, 2, 4)}
+    assert all(len(row["tokens"]) <= (6 if row["task"] == "word_problems" else 9) for row in rows)
+    tasks = json.loads((out / "card.json").read_text())["tasks"]
+    assert tasks["word_problems"]["by_rule"]["strict-1"]["n"] == 4 and tasks["word_problems"]["token_cap"] == 6
+    assert tasks["functions"]["by_rule"] == {} and tasks["functions"]["n"] == 4
+    readme = (out / "README.md").read_text()
+    assert (
+        "| word_problems | strict-1 | 4 | 0.0% | 0.0% to 49.0% | 6 |" in readme
+        and "| functions | - | 4 | not measured (none here) |" in readme
+    )
+    metrics = json.loads((out / "run.json").read_text())["metrics"]
+    assert metrics["accuracy/word_problems"] == 0 and "accuracy/functions" not in metrics
+
+
+def test_no_problems_no_section_and_damaged_ones_are_refused(tiny_folder: Path, tokens: Path, problems: Path, tmp_path: Path) -> None:
+    out, context = tmp_path / "results" / "out", Context("test", "hash")
+    table = pd.read_parquet(problems)
+    table.head(0).to_parquet(tmp_path / "none.parquet")
+    card.run(configuration(tiny_folder), out=out, context=context, tokens=tokens, problems=tmp_path / "none.parquet")
+    assert json.loads((out / "card.json").read_text())["tasks"] == {} and "## Tasks" not in (out / "README.md").read_text()
+    table.drop(columns="tests").to_parquet(tmp_path / "damaged.parquet")
+    with pytest.raises(UserError, match="no column 'tests'"):
+        card.run(configuration(tiny_folder), out=out, context=context, tokens=tokens, problems=tmp_path / "damaged.parquet")
+    changed = configuration(tiny_folder)
+    changed["generate"]["function_tokens"] = 64
+    with pytest.raises(UserError, match="the model reads 64; lower the cap of task functions"):
+        card.run(changed, out=out, context=context, tokens=tokens, problems=problems)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from tokenizers import Tokenizer, models
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 COMMON = {
     "vocab_size": 64,
@@ -30,10 +32,10 @@ TINY: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def tiny_model(kind: str, dtype: torch.dtype = torch.float32, seed: int = 0) -> Any:
-    """A random model with spread-out router logits, in evaluation mode, attention by sdpa."""
+def tiny_model(kind: str, dtype: torch.dtype = torch.float32, seed: int = 0, **changes: Any) -> Any:
+    """A random model with spread-out router logits, in evaluation mode, attention by sdpa; ``changes`` are options of its configuration."""
     torch.manual_seed(seed)
-    config = AutoConfig.for_model(kind, **TINY[kind])
+    config = AutoConfig.for_model(kind, **{**TINY[kind], **changes})
     model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -43,3 +45,10 @@ def tiny_model(kind: str, dtype: torch.dtype = torch.float32, seed: int = 0) -> 
                 parameter.normal_(std=0.2)
     model.config._experts_implementation = "eager"  # torch's grouped products have no float64 form
     return model.to(dtype).eval()
+
+
+def save_tiny(kind: str, folder: Path, seed: int = 0, **changes: Any) -> None:
+    """A model folder with a tokenizer that knows one word."""
+    tiny_model(kind, seed=seed, **changes).save_pretrained(folder)
+    tokenizer = Tokenizer(models.WordLevel({"<|endoftext|>": 0}, unk_token="<|endoftext|>"))
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(folder)

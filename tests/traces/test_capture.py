@@ -15,19 +15,13 @@ from expertmiss.models.load import load_model
 from expertmiss.stages import Context
 from expertmiss.traces import capture
 from expertmiss.traces.format import Trace
-from tests.models.tiny import tiny_model
+from tests.models.tiny import save_tiny
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("model")
-    tiny_model("qwen3_moe").save_pretrained(folder)
-    from tokenizers import Tokenizer, models
-    from transformers import PreTrainedTokenizerFast
-
-    PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"<|endoftext|>": 0}, unk_token="<|endoftext|>"))).save_pretrained(
-        folder
-    )
+    save_tiny("qwen3_moe", folder)
     return folder
 
 
@@ -215,7 +209,7 @@ def test_digests_cover_every_shard_and_tokenizer_file(tmp_path: Path) -> None:
     for name in names:
         (tmp_path / name).write_text("a")
     for name in names:
-        before = capture._model_digest(tmp_path, None), capture._tokenizer_digest(tmp_path, None)
+        before = capture.model_digest(tmp_path, None), capture._tokenizer_digest(tmp_path, None)
         (tmp_path / name).write_text("another")
-        after = capture._model_digest(tmp_path, None), capture._tokenizer_digest(tmp_path, None)
+        after = capture.model_digest(tmp_path, None), capture._tokenizer_digest(tmp_path, None)
         assert [old != new for old, new in zip(before, after, strict=True)] == [not name.startswith("tok"), name.startswith("tok")]

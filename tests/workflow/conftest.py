@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-COPIED = ("Snakefile", "CMakeLists.txt", "pyproject.toml", "config", "profiles", "workflow", "src", "models")
+COPIED = ("Snakefile", "CMakeLists.txt", "pyproject.toml", "config", "prereg", "profiles", "workflow", "src", "models")
 # An editable install resolves `import expertmiss` to the original checkout; in the copy the copy must win.
 SITE = "import sys\nsys.meta_path[:] = [finder for finder in sys.meta_path if 'ScikitBuild' not in type(finder).__name__]\n"
 

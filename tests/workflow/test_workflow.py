@@ -17,6 +17,7 @@ from tests.workflow.conftest import Project
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("workflow")]
 AFTER_SIMULATE = ["make_figures", "mlflow_sync", "render_report", "simulate_policies", "summarize_policies"]
 AFTER_SUMMARY = ["make_figures", "mlflow_sync", "render_report", "summarize_policies"]
+STUDIES = ["analyze_e1", "analyze_e2", "analyze_e4", "judge_claims"]
 
 
 def test_a_complete_run_leaves_report_runs_and_database(finished: Project) -> None:
@@ -46,7 +47,8 @@ def test_a_second_run_has_nothing_to_do(finished: Project) -> None:
         ("src/expertmiss/stats/summarize.py", AFTER_SUMMARY),
         ("src/expertmiss/cli.py", []),
         ("README.md", []),
-        ("src/core/step.hpp", ["analyze_traces", "capture_traces", *AFTER_SIMULATE]),
+        ("src/core/step.hpp", ["analyze_traces", "capture_traces", "emulate_policies", *STUDIES, *AFTER_SIMULATE]),
+        ("src/expertmiss/experiments/e2.py", ["analyze_e2", "judge_claims", "make_figures", "mlflow_sync", "render_report"]),
     ],
 )
 def test_an_edit_reruns_the_stages_that_run_the_module(finished: Project, file: str, expected: list[str]) -> None:
@@ -103,7 +105,8 @@ def test_a_spoilt_intermediate_is_not_forgotten_at_the_second_try(fresh: Callabl
 @pytest.mark.parametrize(
     ("override", "expected"),
     [
-        ("stats.resamples=201", ["analyze_traces", *AFTER_SUMMARY]),
+        ("stats.resamples=201", ["analyze_traces", *STUDIES, *AFTER_SUMMARY]),
+        ("e4.betas=[0.25]", ["analyze_e4", "emulate_policies", "judge_claims", "make_figures", "mlflow_sync", "render_report"]),
         ("simulate.residency=[0.5]", AFTER_SIMULATE),
         ("report.title=Another", ["mlflow_sync", "render_report"]),
     ],
@@ -117,7 +120,12 @@ def test_one_changed_option_reruns_what_uses_it(finished: Project, override: str
 
 
 @pytest.mark.parametrize(
-    "sign", ["capture_traces/*/*/exploratory/.parts/*/00000.safetensors", "simulate_policies/*/*/simulate_policies.log"]
+    "sign",
+    [
+        "capture_traces/*/*/exploratory/.parts/*/00000.safetensors",
+        "simulate_policies/*/*/simulate_policies.log",
+        "emulate_policies/*/*/e2/.parts/*/*.safetensors",
+    ],
 )
 def test_kill_9_and_the_same_command_completes(fresh: Callable[[], Project], sign: str) -> None:
     project = fresh()
@@ -130,7 +138,9 @@ def test_kill_9_and_the_same_command_completes(fresh: Callable[[], Project], sig
     process.wait()
     stage = sign.split("/")[0]
     assert not [
-        path for path in project.results().glob(f"{stage}/*/*/**/run.json") if "exploratory" in path.parts or stage == "simulate_policies"
+        path
+        for path in project.results().glob(f"{stage}/*/*/**/run.json")
+        if {"exploratory", "e2"} & set(path.parts) or stage == "simulate_policies"
     ]
     answer = project.snakemake()
     assert answer.returncode == 0, answer.stderr[-3000:]

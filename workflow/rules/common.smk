@@ -52,13 +52,45 @@ ENGINE_SOURCES = sorted(
     for path in (ROOT / "src" / part).rglob("*")
     if path.suffix in (".cpp", ".hpp", ".h") or path.name == "CMakeLists.txt"
 )
+STUDIES = CONFIG["experiments"]
+FIGURES = [
+    "hit_rate",
+    "substituted_mass",
+    "gate_weight",
+    "reuse_experts",
+    "reuse_tokens",
+    *(
+        figure
+        for figure in ("e1_loss", "e1_split", "e2_mass", "e4_bins", "e4_betas")
+        if figure[:2] in STUDIES
+    ),
+]
+EXPERIMENT_TABLES = {
+    "e1": [
+        f"e1_{table}"
+        for table in ("measures", "split", "choosers", "gap", "statistics", "orders")
+    ],
+    "e2": [f"e2_{table}" for table in ("measures", "statistics", "gap", "orders")],
+    "e4": [
+        f"e4_{table}"
+        for table in (
+            "measures",
+            "effects",
+            "bins",
+            "reswaps",
+            "gap",
+            "statistics",
+            "orders",
+        )
+    ],
+}
 # `python` in the rules is the interpreter that runs Snakemake, whether or not its environment is activated.
 shell.prefix(f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH; ")
 
 
-def cfg(stage):
-    """The slice of the configuration that ``stage`` uses, as JSON: a change elsewhere re-runs nothing."""
-    return json.dumps(section(CONFIG, stage), sort_keys=True)
+def cfg(stage, *more):
+    """The slice of the configuration that ``stage`` uses (and the paths ``more``), as JSON: a change elsewhere re-runs nothing."""
+    return json.dumps(section(CONFIG, stage, *more), sort_keys=True)
 
 
 def code(stage):
@@ -85,13 +117,6 @@ def hold_lock():
 def results():
     """Everything a complete run leaves. Named in full: Snakemake does not remake a missing file that only finished files were made from."""
     here, place = f"results/{EXPERIMENT}", f"{MODEL}/{CORPUS}"
-    figures = (
-        "hit_rate",
-        "substituted_mass",
-        "gate_weight",
-        "reuse_experts",
-        "reuse_tokens",
-    )
     return [
         f"reports/{EXPERIMENT}/index.html",
         f"reports/{EXPERIMENT}/numbers.tex",
@@ -108,7 +133,18 @@ def results():
         f"{here}/simulate_policies/{place}/cells.parquet",
         f"{here}/summarize_policies/{place}/summary.parquet",
         f"{here}/summarize_policies/{place}/differences.parquet",
-        *(f"{here}/make_figures/{place}/svg/{figure}.svg" for figure in figures),
+        *(f"{here}/make_figures/{place}/svg/{figure}.svg" for figure in FIGURES),
+        *(
+            f"{here}/emulate_policies/{place}/{study}/{name}"
+            for study in STUDIES
+            for name in (
+                "cells.parquet",
+                "open_loop.parquet",
+                "split.parquet",
+                "nll.safetensors",
+            )
+        ),
+        *statistics_tables(EXPERIMENT),
         *stage_runs(EXPERIMENT),
     ]
 
@@ -148,6 +184,23 @@ def named(name, paths):
     return " ".join(f"--input {name}[]={shlex.quote(str(path))}" for path in paths)
 
 
+def statistics_tables(experiment):
+    """Every table of the emulated experiments and the judged claims."""
+    place = f"{MODEL}/{CORPUS}"
+    return [
+        *(
+            f"results/{experiment}/analyze_{study}/{place}/{table}.parquet"
+            for study in STUDIES
+            for table in EXPERIMENT_TABLES[study]
+        ),
+        *(
+            [f"results/{experiment}/judge_claims/{place}/claims.parquet"]
+            if STUDIES
+            else []
+        ),
+    ]
+
+
 def stage_runs(experiment):
     """run.json of every stage whose tables, figures or provenance the report shows, in the order in which they ran."""
     here = f"results/{experiment}"
@@ -159,5 +212,8 @@ def stage_runs(experiment):
         f"{here}/analyze_traces/{place}/exploratory/run.json",
         f"{here}/simulate_policies/{place}/run.json",
         f"{here}/summarize_policies/{place}/run.json",
+        *(f"{here}/emulate_policies/{place}/{study}/run.json" for study in STUDIES),
+        *(f"{here}/analyze_{study}/{place}/run.json" for study in STUDIES),
+        *([f"{here}/judge_claims/{place}/run.json"] if STUDIES else []),
         f"{here}/make_figures/{place}/run.json",
     ]

@@ -10,33 +10,17 @@ rule make_figures:
             "results/{experiment}/summarize_policies/{model}/{corpus}/summary.parquet",
             "results/{experiment}/analyze_traces/{model}/{corpus}/exploratory/gate_weight.parquet",
             "results/{experiment}/analyze_traces/{model}/{corpus}/exploratory/reuse.parquet",
+            *statistics_tables("{experiment}"),
         ],
     output:
-        hit_rate=report(
-            "results/{experiment}/make_figures/{model}/{corpus}/svg/hit_rate.svg",
-            caption="../report/hit_rate.rst",
-            category="Figures",
-        ),
-        substituted_mass=report(
-            "results/{experiment}/make_figures/{model}/{corpus}/svg/substituted_mass.svg",
-            caption="../report/substituted_mass.rst",
-            category="Figures",
-        ),
-        gate_weight=report(
-            "results/{experiment}/make_figures/{model}/{corpus}/svg/gate_weight.svg",
-            caption="../report/gate_weight.rst",
-            category="Figures",
-        ),
-        reuse_experts=report(
-            "results/{experiment}/make_figures/{model}/{corpus}/svg/reuse_experts.svg",
-            caption="../report/reuse_experts.rst",
-            category="Figures",
-        ),
-        reuse_tokens=report(
-            "results/{experiment}/make_figures/{model}/{corpus}/svg/reuse_tokens.svg",
-            caption="../report/reuse_tokens.rst",
-            category="Figures",
-        ),
+        figures=[
+            report(
+                f"results/{{experiment}}/make_figures/{{model}}/{{corpus}}/svg/{figure}.svg",
+                caption=f"../report/{figure}.rst",
+                category="Figures",
+            )
+            for figure in FIGURES
+        ],
         run="results/{experiment}/make_figures/{model}/{corpus}/run.json",
     log:
         "results/{experiment}/make_figures/{model}/{corpus}/make_figures.log",

@@ -2,7 +2,8 @@
 #
 # capture_traces  tokens.parquet, model -> trace.safetensors
 # analyze_traces  trace.safetensors     -> gate_weight.parquet, reuse.parquet
-# describe_model  tokens.parquet, model -> card.json, README.md (the model's card; no run under substitution is looked at)
+# describe_model  tokens.parquet, problems.parquet, model -> card.json, answers.jsonl, README.md (the model's card; no run under
+#                 substitution is looked at)
 
 
 rule capture_traces:
@@ -45,9 +46,11 @@ rule analyze_traces:
 rule describe_model:
     input:
         tokens="results/{experiment}/tokenize_corpus/{model}/{corpus}/tokens.parquet",
+        problems="results/corpora/{corpus}/problems.parquet",
         model=model_files,
     output:
         figures="results/{experiment}/describe_model/{model}/{corpus}/card.json",
+        answers="results/{experiment}/describe_model/{model}/{corpus}/answers.jsonl",
         card="results/{experiment}/describe_model/{model}/{corpus}/README.md",
         run="results/{experiment}/describe_model/{model}/{corpus}/run.json",
     log:
@@ -59,4 +62,4 @@ rule describe_model:
         out=subpath(output.run, parent=True),
     shell:
         "python -m expertmiss describe_model --cfg {params.cfg:q} --code {params.code} --experiment {wildcards.experiment}"
-        " --input tokens={input.tokens:q} --out {params.out:q} --log {log:q}"
+        " --input tokens={input.tokens:q} --input problems={input.problems:q} --out {params.out:q} --log {log:q}"

@@ -88,7 +88,7 @@ template <class Logit>
 nb::dict explain_step(PyStepper& self, int layer, const Input<Logit, 1>& z) {
     require_width(self.core, z.shape(0));
     self.core.require_layer(layer);
-    return explain(self.core, layer, [&]() -> const StepBase& { return self.core.step(layer, z.data()); });
+    return explain(self.core, layer, [&]() -> const StepBase& { return self.core.step(layer, z.data(), true); });
 }
 
 nb::dict take_log(PyStepper& self) {

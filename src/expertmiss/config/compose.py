@@ -28,11 +28,27 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "corpus.shift_piece_tokens",
         "corpus.shift_topics",
     ),
-    "describe_model": ("model", "card", "host", "corpus.name"),
+    "describe_model": (
+        "model",
+        "card",
+        "generate.batch",
+        "generate.word_problem_tokens",
+        "generate.function_tokens",
+        "sandbox",
+        "host",
+        "corpus.name",
+    ),
     "capture_traces": ("model", "capture", "host", "corpus.name"),
     "analyze_traces": ("stats",),
     "simulate_policies": ("simulate", "policies"),
     "summarize_policies": ("stats",),
+    "emulate_policies": ("model", "host", "corpus.name", "emulate"),
+    "analyze_e1": ("stats",),
+    "analyze_e2": ("stats",),
+    "analyze_e4": ("stats",),
+    "judge_claims": ("report.quick", "model.substrate", "model.name"),
+    "generate_answers": ("model", "generate", "sandbox", "host", "corpus.name", "arms"),
+    "compare_answers": ("stats",),
     "make_figures": ("report.quick",),
     "render_report": ("report", "stats", "policies", "model", "corpus", "simulate"),
     "mlflow_sync": (),
@@ -53,7 +69,8 @@ def compose(
         extra: nested values merged last (what ``snakemake --config`` brought), typed like everything else.
 
     Returns:
-        Plain nested dict; besides the schema's keys ``experiment``, ``profile`` and ``policies`` (name -> policy, all that are simulated).
+        Plain nested dict; besides the schema's keys ``experiment``, ``profile`` ``policies`` (name -> policy, all that
+        are simulated) and ``arms`` (the same for generation).
 
     Raises:
         UserError: an unknown key, group or file, a value of the wrong type, a policy that the definitions refuse.
@@ -88,13 +105,14 @@ def compose(
     for group in ("model", "corpus", "host"):
         _check_name(f"{group}.name", plain[group]["name"])
     plain["policies"] = _resolve_policies(root, plain)
+    plain["arms"] = {name: load_policy(root, name) for name in plain["generate"]["arms"]}
     return plain
 
 
-def section(config: Mapping[str, Any], stage: str) -> dict[str, Any]:
-    """The part of ``config`` that ``stage`` uses (see :data:`SECTIONS`), JSON-safe: infinities become ``"inf"``."""
+def section(config: Mapping[str, Any], stage: str, *more: str) -> dict[str, Any]:
+    """The part of ``config`` that ``stage`` uses (see :data:`SECTIONS`), and the paths ``more``, JSON-safe: infinities become ``"inf"``."""
     chosen: dict[str, Any] = {}
-    for path in SECTIONS[stage]:
+    for path in (*SECTIONS[stage], *more):
         value: Any = config
         target = chosen
         *parents, last = path.split(".")
@@ -223,8 +241,9 @@ def _check_values(kind: type, values: Mapping[str, Any], where: str) -> None:
 
 
 def _check_value(name: str, value: Any, allowed: Mapping[str, Any]) -> None:
-    if allowed["choices"] and value not in allowed["choices"]:
-        raise UserError(f"{name}: '{value}' is not a choice; {suggest(str(value), allowed['choices'])}")
+    for word in value if isinstance(value, list) else [value]:
+        if allowed["choices"] and word not in allowed["choices"]:
+            raise UserError(f"{name}: '{word}' is not a choice; {suggest(str(word), allowed['choices'])}")
     if allowed["filled"] and not value:
         raise UserError(f"{name}: is empty; give at least one value")
     if allowed["filled"] and len(set(value)) < len(value):

@@ -73,7 +73,8 @@ def _object(kind: type) -> dict[str, Any]:
         else:
             properties[item.name] = _leaf(hint)
             if item.metadata["choices"]:
-                properties[item.name]["enum"] = list(item.metadata["choices"])
+                holder = properties[item.name]
+                holder.get("items", holder)["enum"] = list(item.metadata["choices"])
         properties[item.name]["description"] = item.metadata["help"]
     return {"type": "object", "additionalProperties": False, "properties": properties}
 

@@ -14,7 +14,7 @@ def opt(
 ) -> Any:
     """A field with ``default``, documented by ``sentence``.
 
-    ``choices`` restrict a string, ``low`` and ``high`` (inclusive) a number or every number of a list, ``filled`` asks a list to hold
+    ``choices`` restrict a string or every string of a list, ``low`` and ``high`` (inclusive) a number or every number of a list, ``filled`` asks a list to hold
     something, each thing once.
     """
     metadata = {"help": sentence, "choices": choices, "low": low, "high": high, "filled": filled}
@@ -143,6 +143,9 @@ class CorpusConfig:
         0.3, "Share of common shingles from which a document counts as a near-duplicate and is left out.", low=0.01, high=1
     )
     problems_per_template: int = opt(4, "builtin: scored problems generated from each template.", low=1)
+    scored_steps: list[int] = opt(lambda: [1, 3], "builtin: fewest and most steps of arithmetic in a scored word problem.", low=1)
+    scored_largest: list[int] = opt(lambda: [1, 99], "builtin: range of the largest number in a scored word problem and its steps.", low=1)
+    scored_parts: list[int] = opt(lambda: [0, 2], "builtin: fewest and most of condition and change in a scored function.", low=0, high=2)
     tokens: int = opt(512, "Tokens of every document; shorter ones are left out and counted.", low=32, high=1_000_000)
     shift_split: str = opt("exploratory", "Topic-shift streams: split whose documents they are cut from.")
     shift_streams: int = opt(60, "Topic-shift streams: how many.", low=1)
@@ -166,8 +169,40 @@ class CardConfig:
     """Stage describe_model."""
 
     documents: int = opt(64, "Most documents read of each of the splits calibration and pilot.", low=1)
+    problems: int = opt(400, "Most pilot problems of each task that are solved.", low=1)
     batch: int = opt(8, "Documents in one forward pass.", low=1)
     threads: int = opt(1, "Threads of a forward pass.", low=1, high=1024)
+
+
+@dataclass
+class GenerateConfig:
+    """Answers to problems."""
+
+    batch: int = opt(64, "Problems decoded together.", low=1)
+    word_problem_tokens: int = opt(96, "Most tokens of an answer to a word problem; longer ones are truncated and counted.", low=1)
+    function_tokens: int = opt(160, "Most tokens of a function's body; longer ones are truncated and counted.", low=1)
+    split: str = opt("pilot", "generate_answers: split of the problems that are answered under every arm (it must be in corpus.splits).")
+    problems: int = opt(100, "generate_answers: most problems of each task.", low=1)
+    arms: list[str] = opt(
+        lambda: ["fetch_all", "first_choice", "rule_015", "quality_first", "speed_first", "substitute_all"],
+        "generate_answers: names of files in config/policy; fetch_all is the reference and must be among them.",
+        filled=True,
+    )
+    residency: float = opt(0.25, "generate_answers: resident share of each layer's experts.", low=0, high=1)
+    rows: int = opt(96, "generate_answers: most rows (problems x arms) in one batch.", low=1)
+    threads: int = opt(2, "generate_answers: threads that walk the policy core.", low=1, high=1024)
+
+
+@dataclass
+class SandboxConfig:
+    """Where programs that a model wrote are run."""
+
+    seconds: float = opt(5.0, "Wall time of a program with its tests.", low=0.5, high=600)
+    memory_mib: int = opt(512, "Address space of each of its processes, in MiB.", low=64, high=65_536)
+    processes: int = opt(4, "Processes and threads at once.", low=3, high=1024)
+    allow_weak: bool = opt(
+        False, "Whether limits of time and memory alone, which leave files and network open, will do where no sandbox holds; recorded."
+    )
 
 
 @dataclass
@@ -206,6 +241,55 @@ class SimulateConfig:
 
 
 @dataclass
+class EmulateConfig:
+    """Stage emulate_policies: the model runs while policies decide which experts its tokens get."""
+
+    rows: int = opt(64, "Most policies in one forward pass, the reference among them; more rows need more memory.", low=2)
+    threads: int = opt(2, "Threads that walk the policy core.", low=1, high=1024)
+    torch_threads: int = opt(1, "Threads of a forward pass (see capture.threads).", low=1, high=1024)
+
+
+@dataclass
+class E1Config:
+    """Experiment E1: which substitutions cost quality."""
+
+    split: str = opt("exploratory", "Split whose documents are evaluated.")
+    documents: int = opt(320, "Most documents, spread evenly over packages and templates.", low=1)
+    residency: list[float] = opt(
+        lambda: [0.125, 0.25, 0.5], "Resident shares; the claims' 0.25 is always added.", low=0, high=1, filled=True
+    )
+    taus: list[float] = opt(
+        lambda: [0.05, 0.1, 0.15, 0.2, 0.3, 0.5], "Thresholds; the paper's 0.15 and 1.5/K are always added.", low=0, filled=True
+    )
+    conventions: list[str] = opt(lambda: ["inherit", "scaled"], "Weight conventions beside `own`.", ("inherit", "scaled"))
+    scaled_a: float = opt(0.5, "Factor of the convention `scaled`.", low=0, high=1)
+    choosers: list[str] = opt(lambda: ["random", "matched_random"], "Choosers beside router_rank.", ("random", "matched_random"))
+    margin: float = opt(1.0, "matched_random: largest logit distance from the best candidate.", low=0)
+    chooser_seeds: list[int] = opt(lambda: [0, 1], "Seeds of the choosers that draw; averaged.", low=0, high=2**63 - 1, filled=True)
+
+
+@dataclass
+class E2Config:
+    """Experiment E2: whether substituted gate mass orders policies by loss. Its policies are fixed in config/claims.yaml."""
+
+    split: str = opt("exploratory", "Split whose documents are evaluated.")
+    documents: int = opt(320, "Most documents, spread evenly over packages and templates.", low=1)
+
+
+@dataclass
+class E4Config:
+    """Experiment E4: background admission, overall and after a topic change."""
+
+    split: str = opt("exploratory", "Split whose documents the streams are joined from (corpus.shift_split).")
+    documents: int = opt(120, "Most topic-shift streams.", low=1)
+    betas: list[float] = opt(
+        lambda: [0.0, 0.25, 0.5, 1.0, 2.0, float("inf")], "Accumulated masses that trigger a load; the claims' 0.5 is always added.", low=0,
+        filled=True,
+    )  # fmt: skip
+    delays: list[int] = opt(lambda: [8], "Further delays of a load in tokens, at the claims' beta, beside the claims' delay of 1.", low=2)
+
+
+@dataclass
 class StatsConfig:
     """Intervals of every table."""
 
@@ -232,7 +316,14 @@ class Config:
     policy: PolicyConfig = opt(PolicyConfig, "One policy of your own choice (group policy/), simulated beside simulate.policies.")
     host: HostConfig = opt(HostConfig, "The machine (group host/).")
     card: CardConfig = opt(CardConfig, "The model's card.")
+    generate: GenerateConfig = opt(GenerateConfig, "Answers to problems.")
+    sandbox: SandboxConfig = opt(SandboxConfig, "Where programs that a model wrote are run.")
     capture: CaptureConfig = opt(CaptureConfig, "Recording of router traces.")
     simulate: SimulateConfig = opt(SimulateConfig, "The simulator's grid.")
+    experiments: list[str] = opt(lambda: ["e1", "e2", "e4"], "Emulated experiments that are run.", ("e1", "e2", "e4"))
+    emulate: EmulateConfig = opt(EmulateConfig, "The emulator.")
+    e1: E1Config = opt(E1Config, "Experiment E1.")
+    e2: E2Config = opt(E2Config, "Experiment E2.")
+    e4: E4Config = opt(E4Config, "Experiment E4.")
     stats: StatsConfig = opt(StatsConfig, "Intervals.")
     report: ReportConfig = opt(ReportConfig, "The report.")

@@ -10,15 +10,18 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from expertmiss.corpora.documents import TEXT_DOMAINS, by_domain, pieces
 from expertmiss.corpora.duplicates import SeenBlocks, SeenText
 from expertmiss.corpora.generators import GENERATORS, Template, rng
+from expertmiss.corpora.generators.difficulty import check_ranges, within
 from expertmiss.corpora.packages import Package
 from expertmiss.corpora.splits import split_templates
 from expertmiss.corpora.store import Document
+from expertmiss.errors import UserError
 from expertmiss.progress import Progress
 
 DOMAINS = (*TEXT_DOMAINS, *GENERATORS)
@@ -115,9 +118,19 @@ def _filled(templates: Sequence[Template], characters: int, seed: int) -> str:
 
 
 def scored_problems(corpus: Mapping[str, Any], split: str) -> Iterator[dict[str, Any]]:
-    """Rows of ``problems.parquet``: ``problems_per_template`` problems of each template of the scored domains; ``tests`` as a JSON list."""
-    for domain in SCORED:
-        for template in split_templates(domain, split) if domain in corpus["domains"] else []:
-            for number, problem in enumerate(template.problems(corpus["problems_per_template"], corpus["seed"] + _SCORED_SEED)):
+    """Rows of ``problems.parquet``: ``problems_per_template`` problems of each template of the scored domains; ``tests`` as a JSON list.
+
+    Raises:
+        UserError: a range of difficulty is not one, or no problem of a domain lies in it.
+    """
+    check_ranges(corpus)
+    for domain in (name for name in SCORED if name in corpus["domains"]):
+        empty = True
+        for template in split_templates(domain, split):
+            accept = partial(within, corpus, domain, template)
+            for number, problem in enumerate(template.problems(corpus["problems_per_template"], corpus["seed"] + _SCORED_SEED, accept)):
+                empty = False
                 row = {"problem": f"{template.id}/{number}", "split": split, "domain": domain, "source": f"template:{template.id}"}
                 yield {**row, **asdict(problem), "tests": json.dumps(problem.tests)}
+        if empty:
+            raise UserError(f"corpus.scored_*: no problem of {domain} in split {split} lies in these ranges; widen them")

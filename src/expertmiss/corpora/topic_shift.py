@@ -35,12 +35,12 @@ class Piece(NamedTuple):
 
 
 def run(cfg: Mapping[str, Any], *, out: Path, context: Context, tokens: Path) -> None:
-    """Join documents of ``corpus.shift_split`` to ``corpus.shift_streams`` streams.
+    """Join documents of ``corpus.shift_split`` to ``corpus.shift_streams`` streams, or as many as there are documents for.
 
     ``domain`` of a stream joins its topics with ``>``, ``source`` the sources of its pieces with ``+``.
 
     Raises:
-        UserError: documents shorter than a piece, or too few documents for the streams.
+        UserError: documents shorter than a piece, or too few documents for a single stream.
     """
     started, clock = datetime.now(UTC), time.monotonic()
     corpus = cfg["corpus"]
@@ -81,10 +81,10 @@ def flags(length: int, topics: int) -> list[int]:
 
 
 def join_streams(pieces: list[Piece], streams: int, topics: int, seed: int) -> list[list[Piece]]:
-    """``streams`` lists of 2 x ``topics`` pieces; domains are drawn in proportion to the documents they have left.
+    """At most ``streams`` lists of 2 x ``topics`` pieces, fewer where the documents run out; domains are drawn in proportion to what they have left.
 
     Raises:
-        UserError: the documents run out (says how many streams there are documents for).
+        UserError: the documents do not suffice for one stream.
     """
     random = rng("topic_shift", seed)
     left: dict[str, list[Piece]] = {}
@@ -99,12 +99,17 @@ def join_streams(pieces: list[Piece], streams: int, topics: int, seed: int) -> l
             previous = stream[-1].domain if stream else None
             usable = {name: len(group) for name, group in left.items() if name != previous and len({piece.source for piece in group}) > 1}
             if not usable:
-                raise UserError(
-                    f"corpus.shift_streams: the documents suffice for {len(joined)} streams of {topics} topics, not {streams}; add text or lower it"
-                )
+                break
             domain = random.choices(list(usable), weights=list(usable.values()))[0]
             stream += _two(left[domain])
+        if len(stream) < 2 * topics:
+            break
         joined.append(stream)
+    if not joined:
+        raise UserError(
+            f"corpus.shift_topics: no stream of {topics} topics can be joined (each takes two documents of different sources from each of its "
+            "domains); add text, or leave e4 out of `experiments`"
+        )
     return joined
 
 

@@ -23,6 +23,8 @@ from expertmiss.errors import UserError
 from expertmiss.models.routers import RouterRecorder
 from expertmiss.policies import validate
 
+LOSS_ROWS = 512  # positions, over all rows of the batch, whose logits exist at once
+
 
 @dataclass
 class Emulated:
@@ -53,7 +55,7 @@ class Emulator:
         check: assert the invariants of the definitions at every step.
 
     Raises:
-        UserError: no adapter, no MoE layer, a policy that the definitions refuse.
+        UserError: no adapter, no MoE layer, a policy that the definitions refuse or a running model cannot follow.
     """
 
     def __init__(
@@ -68,9 +70,14 @@ class Emulator:
         }  # fmt: skip
         for row in self.rows:
             validate(row.policy, self.meta, row.capacity)
-        self.steppers = [
-            Stepper(self.meta, row.policy, row.capacity, counts, row.seed, log=log, check=check, mutant=mutant) for row in self.rows
-        ]
+            if counts is None and row.policy.get("initial", "warm") == "warm":
+                raise UserError(f"policy '{row.name}': a warm start needs counts of a calibration trace; give them, or set initial to cold")
+        try:
+            self.steppers = [
+                Stepper(self.meta, row.policy, row.capacity, counts, row.seed, log=log, check=check, mutant=mutant) for row in self.rows
+            ]
+        except ValueError as problem:
+            raise UserError(str(problem)) from None
         self.pool = ThreadPoolExecutor(threads)
 
     def whole(self, tokens: NDArray[np.int64], document: int, *, keep: bool = False, forced: Decisions | None = None) -> Emulated:
@@ -83,26 +90,26 @@ class Emulator:
             forced: execute these decisions instead of the core's.
 
         Raises:
-            UserError: a row's pool is shared by layers.
+            UserError: a row's pool is shared by layers; tokens that are no document; a router answers what is not a number.
         """
         for row in self.rows:
             if row.policy.get("scope") == "global":
                 raise UserError(
                     f"policy {row.name}: a pool shared by layers depends on the order of layers within a token; use the stepped form"
                 )
-        self._reset(document)
+        self.start(tokens, document)
         kept = Decisions() if keep else None
         batch = torch.from_numpy(tokens)[None].expand(len(self.rows), -1)
         with torch.inference_mode(), decided(self.routers, self.steppers, self.pool, kept, forced):
             hidden = self._hidden(batch)
-        nll, logits = self._nll(hidden, tokens, keep)
+        nll, logits = self.nll_of(hidden, tokens, keep)
         return Emulated(nll, self._meters(), kept, logits)
 
     def stepped(self, tokens: NDArray[np.int64], document: int, *, keep: bool = False, forced: Decisions | None = None) -> Emulated:
         """As :meth:`whole`, one token after another with a K/V cache."""
         from transformers import DynamicCache
 
-        self._reset(document)
+        self.start(tokens, document)
         kept = Decisions() if keep else None
         cache = DynamicCache(config=self.model.config)
         states = []
@@ -110,14 +117,36 @@ class Emulator:
             for token in torch.from_numpy(tokens):
                 batch = token.reshape(1, 1).expand(len(self.rows), 1)
                 states.append(self._hidden(batch, past_key_values=cache, use_cache=True))
-        nll, logits = self._nll(torch.cat(states, dim=1), tokens, keep)
+        nll, logits = self.nll_of(torch.cat(states, dim=1), tokens, keep)
         return Emulated(nll, self._meters(), kept, logits)
+
+    def plain(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
+        """NLL [R, T - 1] by the model's own routing, same batch and kernels: what a policy's cost is measured against."""
+        with torch.inference_mode():
+            hidden = self._hidden(torch.from_numpy(tokens)[None].expand(len(self.rows), -1))
+        return self.nll_of(hidden, tokens, False)[0]
 
     def take_logs(self) -> list[Any]:
         """The core's decision logs since the last call, one a row."""
         return [stepper.take_log() for stepper in self.steppers]
 
-    def _reset(self, document: int) -> None:
+    def start(self, tokens: NDArray[np.int64], document: int) -> None:
+        """Check a document and bring every row's state to its start.
+
+        Raises:
+            UserError: not [T] of 2 or more ids of the model's vocabulary.
+        """
+        vocabulary = self.model.get_input_embeddings().num_embeddings
+        if tokens.ndim != 1 or len(tokens) < 2:
+            raise UserError(f"document {document}: tokens of shape {list(tokens.shape)}; a document is a row of 2 or more token ids")
+        if tokens.min() < 0 or tokens.max() >= vocabulary:
+            wrong = int(tokens[(tokens < 0) | (tokens >= vocabulary)][0])
+            raise UserError(
+                f"document {document}: token id {wrong} is not below the vocabulary's {vocabulary}; use the model's own tokenizer"
+            )
+        longest = getattr(self.model.config, "max_position_embeddings", len(tokens))
+        if len(tokens) > longest:
+            raise UserError(f"document {document}: {len(tokens)} tokens, the model's context holds {longest}; cut documents shorter")
         for stepper in self.steppers:
             stepper.reset(document)
 
@@ -127,18 +156,19 @@ class Emulator:
         state: Tensor = self.model.model(input_ids=batch.to(device), **options).last_hidden_state
         return state
 
-    def _nll(self, hidden: Tensor, tokens: NDArray[np.int64], keep: bool, chunk: int = 64) -> tuple[NDArray[np.float64], Tensor | None]:
-        """NLL in chunks of positions, so that [R, T, V] logits never exist at once unless they are asked for."""
+    def nll_of(self, hidden: Tensor, tokens: NDArray[np.int64], keep: bool) -> tuple[NDArray[np.float64], Tensor | None]:
+        """NLL of final hidden states [R, T, H], in chunks of positions, so that [R, T, V] logits never exist at once unless they are asked for."""
         targets = torch.from_numpy(tokens[1:]).to(hidden.device)
-        pieces, kept = [], []
+        pieces, kept, chunk = [], [], max(1, LOSS_ROWS // hidden.shape[0])
         with torch.inference_mode():
             for begin in range(0, hidden.shape[1], chunk):
                 logits = self._output(hidden[:, begin : begin + chunk]).float()
                 if keep:
                     kept.append(logits)
-                goal = targets[begin : begin + chunk].expand(len(self.rows), -1)
-                losses = torch.nn.functional.cross_entropy(logits[:, : goal.shape[1]].transpose(1, 2), goal, reduction="none")
-                pieces.append(losses.double().cpu().numpy())
+                goal = targets[begin : begin + chunk].expand(len(logits), -1)
+                rows = logits[:, : goal.shape[1]].flatten(0, 1)
+                losses = torch.nn.functional.cross_entropy(rows, goal.flatten(), reduction="none")
+                pieces.append(losses.view(goal.shape).double().cpu().numpy())
         return np.concatenate(pieces, axis=1), torch.cat(kept, dim=1) if keep else None
 
     def _output(self, hidden: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ class Row:
         name: the policy's name.
         policy: its configuration as a plain dict.
         capacity: C, resident experts per layer.
-        seed: of ``initial: random``.
+        seed: of ``initial: random``, and of choosers that name none.
     """
 
     name: str

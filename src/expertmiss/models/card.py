@@ -1,8 +1,9 @@
 """Stage describe_model: the figures of a model's card.
 
-Inputs:  ``tokens.parquet`` (equal-length documents), the model's folder.
-Outputs: ``card.json`` and ``README.md`` (the card; for the built-in model it stands in ``models/builtin/README.md``).
-Steps:   count requests in the calibration split · run the pilot split · loss by domain, router load, weights, reuse, LRU misses · render.
+Inputs:  ``tokens.parquet`` (equal-length documents), ``problems.parquet`` (problems with answers), the model's folder.
+Outputs: ``card.json``, ``answers.jsonl`` and ``README.md`` (the card; for the built-in model it stands in ``models/builtin/README.md``).
+Steps:   count requests in the calibration split · run the pilot split · loss by domain, router load, weights, reuse, LRU misses · solve the
+         pilot problems · render.
 
 Only pilot and calibration documents are read, and every miss is fetched: a model is never chosen or described by results under
 substitution.
@@ -22,6 +23,7 @@ import torch
 from expertmiss.errors import UserError
 from expertmiss.files import read_json, write_json, write_text
 from expertmiss.models.card_figures import layer_figures, ranked
+from expertmiss.models.card_tasks import measure_tasks
 from expertmiss.models.card_text import render
 from expertmiss.models.load import load_model
 from expertmiss.models.routers import RouterRecorder
@@ -33,11 +35,11 @@ STAGE = "describe_model"
 FIRST_TARGET = 16  # targets after a reset that every evaluation of the project leaves out
 
 
-def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path) -> None:
-    """Write ``card.json``, ``README.md`` and ``run.json`` into ``out``.
+def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path, problems: Path) -> None:
+    """Write ``card.json``, ``answers.jsonl``, ``README.md`` and ``run.json`` into ``out``.
 
     ``cfg``: ``model`` (path, dtype, device, revision, name, substrate, title), ``host.name``, ``corpus.name``, ``card.documents`` (most
-    documents of each split), ``card.batch`` (documents per forward pass).
+    documents of each split), ``card.batch`` (documents per forward pass), and what :func:`expertmiss.models.card_tasks.measure_tasks` reads.
 
     Raises:
         UserError: a split is empty, token ids do not fit the model, the model cannot be loaded or has no MoE layer.
@@ -46,7 +48,7 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path) -> No
     model_cfg, options = cfg["model"], cfg["card"]
     torch.set_num_threads(options["threads"])
     table = pd.read_parquet(tokens)
-    model, _ = load_model(model_cfg["path"], dtype=model_cfg["dtype"], device=model_cfg["device"], revision=model_cfg["revision"])
+    model, tokenizer = load_model(model_cfg["path"], dtype=model_cfg["dtype"], device=model_cfg["device"], revision=model_cfg["revision"])
     recorder = RouterRecorder(model)
     geometry = recorder.geometry
     splits = {name: _documents(table, name, options["documents"], tokens) for name in ("calibration", "pilot")}
@@ -74,25 +76,27 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path) -> No
     domains = pilot["domain"].tolist()
     length = len(pilot["tokens"].iloc[0])
     figures = layer_figures([np.concatenate(parts) for parts in logits], domains, length, geometry.top_k, counts)
+    tasks = measure_tasks(model, tokenizer, cfg, problems, out, context)
     labels = {
         "substrate": model_cfg["substrate"], "routing": "own", "time": "none", "host": cfg["host"]["name"], "status": "exploratory",
-        "n": {"documents": len(pilot), "tokens": len(pilot) * length}, "notes": ["pilot split; every miss fetched"],
+        "n": {"documents": len(pilot), "tokens": len(pilot) * length, "problems": sum(task["n"] for task in tasks.values())}, "notes": ["pilot split; every miss fetched"],
     }  # fmt: skip
     training = Path(model_cfg["path"]) / "training.json"
     card = {
         "title": model_cfg["title"], "name": model_cfg["name"], "dtype": model_cfg["dtype"], "labels": labels,
         "geometry": {"layers": geometry.layers, "experts": geometry.experts, "top_k": geometry.top_k, "parameters": sum(p.numel() for p in model.parameters())},
-        "held_out": _by_domain(np.concatenate(losses), domains), **figures,
+        "held_out": _by_domain(np.concatenate(losses), domains), **figures, "tasks": tasks,
         "training": read_json(training) if training.is_file() else None,
     }  # fmt: skip
     write_json(out / "card.json", card)
     write_text(out / "README.md", render(card))
-    outputs = [out / "card.json", out / "README.md"]
+    outputs = [out / "card.json", out / "README.md", out / "answers.jsonl"]
     metrics = {f"nll/{name}": row["nll"] for name, row in card["held_out"].items()}
     metrics |= {f"lru_miss_rate/{name.rstrip('%')} percent": rate for name, rate in figures["lru_miss_rate"]["all"].items()}
+    metrics |= {f"accuracy/{name}": task["by_rule"][task["primary"]]["accuracy"] for name, task in tasks.items() if task["by_rule"]}
     write_run(
         out, stage=STAGE, experiment=context.experiment, name=f"card of {model_cfg['name']}", config=cfg, source_hash=context.source_hash,
-        inputs=[tokens], outputs=outputs, artifacts=outputs, metrics=metrics, timings={"total": time.monotonic() - clock}, labels=labels,
+        inputs=[tokens, problems], outputs=outputs, artifacts=outputs, metrics=metrics, timings={"total": time.monotonic() - clock}, labels=labels,
         started=started,
     )  # fmt: skip
 

@@ -55,6 +55,7 @@ def render(card: dict[str, Any]) -> str:
         table(
             ("domain", *capacities), [(name, *(f"{rates[key]:.1%}" for key in capacities)) for name, rates in card["lru_miss_rate"].items()]
         ),
+        *_tasks(card["tasks"]),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -69,3 +70,26 @@ def _training(training: dict[str, Any] | None) -> str:
         "The text is the project's training split: code, prose and messages of Python packages, and synthetic tasks made by its generators. "
         "It is a stand-in for the experiments' mechanics, not a useful language model."
     )
+
+
+def _tasks(tasks: dict[str, dict[str, Any]]) -> list[str]:
+    """The card's section on tasks, as paragraphs of Markdown; none without tasks."""
+    if not tasks:
+        return []
+    lines = []
+    for name, task in tasks.items():
+        if not task["by_rule"]:
+            lines.append(
+                (name, "-", str(task["n"]), f"not measured ({task['sandbox']})", "", str(task["token_cap"]), str(task["truncated"]))
+            )
+        for rule, row in task["by_rule"].items():
+            low, high = row["interval"]
+            share = f"{row['accuracy']:.1%}", f"{low:.1%} to {high:.1%}"
+            lines.append((name, rule, str(row["n"]), *share, str(task["token_cap"]), str(task["truncated"])))
+    return [
+        "## Tasks",
+        "Synthetic tasks in the form of GSM8K (word_problems) and of HumanEval (functions), made by this project's generators; templates held out "
+        "from training, pilot split. One greedy answer a problem. strict: the text after `####`; last_number: the last number of the answer; "
+        "pass@1: every test of the function passes, run in a sandbox. 95 % intervals are Wilson's, over problems.",
+        table(("task", "scored by", "problems", "accuracy", "interval", "token cap", "truncated"), lines),
+    ]

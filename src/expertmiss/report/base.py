@@ -30,7 +30,8 @@ class Page:
         cfg: slice of the configuration.
         experiment: its name.
         tables: statistics tables by name.
-        labels: what all numbers of the page may be called.
+        labels: what all numbers of the page may be called; its sample is the smallest of the tables'.
+        table_labels: the same of every table, with its own sample.
         figures: descriptions of the figures (``<figure>.json``) by name, with ``svg`` for inlining.
         runs: ``run.json`` of the stages behind the page.
         numbers: formats the numbers of the text and records them for ``numbers.tex``.
@@ -41,6 +42,7 @@ class Page:
     experiment: str
     tables: Mapping[str, pd.DataFrame]
     labels: Labels
+    table_labels: Mapping[str, Labels]
     figures: Mapping[str, Mapping[str, Any]]
     runs: list[Mapping[str, Any]]
     numbers: Numbers = field(default_factory=Numbers)
@@ -52,8 +54,8 @@ class Page:
         return table
 
     def sample(self) -> str:
-        """The small words behind every claim: sample size, and ``quick run``."""
-        counts = [f"{count:,} {unit}" for unit, count in self.labels.n.items() if unit != "tokens"]
+        """The small words behind every claim about routing: the simulator's sample size, and ``quick run``."""
+        counts = [f"{count:,} {unit}" for unit, count in self.table_labels["summary"].n.items() if unit != "tokens"]
         return "n = " + ", ".join(counts) + ("; quick run" if "quick run" in self.labels.notes else "")
 
 

@@ -30,7 +30,7 @@ from expertmiss.stages import Context
 from expertmiss.stats.tables import check_unchanged, joint_labels, label_line, read_table, written_files
 
 STAGE = "render_report"
-TABLES = {"summarize_policies": ("summary", "differences"), "analyze_traces": ("gate_weight", "reuse")}
+TABLES = {"summarize_policies": ("summary", "differences"), "analyze_traces": ("gate_weight", "reuse"), "judge_claims": ("claims",)}
 CARRIED = "inconclusive: the cache is carried over documents"
 
 
@@ -57,7 +57,8 @@ def run(cfg: dict[str, Any], *, runs: list[Path], out: Path, context: Context) -
     figures = _copy_figures(drawn, out)
     page = Page(
         cfg=cfg, experiment=context.experiment, tables={name: _mark_carried(table.frame, cfg["policies"]) for name, table in tables.items()},
-        labels=joint_labels(list(tables.values()), quick=cfg["report"]["quick"]), figures=figures, runs=[read_json(path) for path in runs],
+        labels=joint_labels(list(tables.values()), quick=cfg["report"]["quick"]), table_labels={name: table.labels for name, table in tables.items()},
+        figures=figures, runs=[read_json(path) for path in runs],
     )  # fmt: skip
     chosen = [section for section in sections() if set(section.needs) <= set(tables)]
     bodies = [(section, section.render(page)) for section in chosen]

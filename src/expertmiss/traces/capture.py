@@ -49,8 +49,8 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path, split
             raise UserError(f"capture.{option}: {capture[option]} is too few; use 1 or more")
     torch.set_num_threads(capture["threads"])
     check_core_fresh()
-    documents = choose_documents(_read_tokens(tokens), split, capture["documents"], tokens)
-    text, topic_change = _equal_rows(documents, tokens)
+    documents = choose_documents(read_tokens(tokens), split, capture["documents"], tokens)
+    text, topic_change = equal_rows(documents, tokens)
     domains = sorted(documents["domain"].unique())
     if len(domains) > MOST_DOMAINS:
         raise UserError(f"{tokens}: {len(domains)} domains, a trace holds at most {MOST_DOMAINS}; put the text into fewer domains")
@@ -64,14 +64,14 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path, split
     if capture["depth"] < recorder.geometry.top_k:
         raise UserError(f"capture.depth: {capture['depth']} is less than the {recorder.geometry.top_k} experts the model chooses; use more")
     depth = min(capture["depth"], recorder.geometry.experts)
-    model_digest = _model_digest(Path(model_cfg["path"]), model_cfg["revision"])
-    key = sha256_json([cfg, context.source_hash, model_digest, sha256_bytes(text.tobytes()), documents["document"].tolist()])[:16]
+    digest = model_digest(Path(model_cfg["path"]), model_cfg["revision"])
+    key = sha256_json([cfg, context.source_hash, digest, sha256_bytes(text.tobytes()), documents["document"].tolist()])[:16]
     parts = out / ".parts" / key
     with Progress(text.size, f"capture {split}", "tok", context.journal) as bar:
         for index, begin in enumerate(range(0, len(text), capture["batch"])):
             batch = text[begin : begin + capture["batch"]]
             part = parts / f"{index:05d}.safetensors"
-            if not _is_whole(part):
+            if not is_whole(part):
                 with atomic_path(part) as temporary:
                     save_file(_record(recorder, batch, depth), temporary)
             bar.update(batch.size)
@@ -92,7 +92,7 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path, split
         layers=geometry.layers, experts=geometry.experts, top_k=geometry.top_k, depth=depth, tokens=int(text.size),
         gating=geometry.gating, normalise=geometry.normalise, scale=geometry.scale, bias=geometry.bias, groups=geometry.groups,
         domains=domains, sources=dict(zip(documents["document"].astype(str), documents["source"].astype(str), strict=True)), split=split,
-        model=model_cfg["name"], model_revision=model_digest, tokenizer_revision=_tokenizer_digest(Path(model_cfg["path"]), model_cfg["revision"]),
+        model=model_cfg["name"], model_revision=digest, tokenizer_revision=_tokenizer_digest(Path(model_cfg["path"]), model_cfg["revision"]),
         dtype=model_cfg["dtype"], corpus=cfg["corpus"]["name"], corpus_digest=sha256_file(tokens), set_mismatches=mismatches,
         software={name: importlib.metadata.version(name) for name in ("expertmiss", "torch", "transformers")}, labels=labels,
     )  # fmt: skip
@@ -102,7 +102,7 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path, split
     timings = {"forward_s": captured - clock, "total_s": time.monotonic() - clock}
     write_run(
         out, stage="capture_traces", experiment=context.experiment, name=f"capture {split} traces of {model_cfg['name']} on {cfg['corpus']['name']}",
-        config={**cfg, "split": split}, source_hash=context.source_hash, inputs=[tokens, *_local(Path(model_cfg["path"]))], outputs=[out / "trace.safetensors"],
+        config={**cfg, "split": split}, source_hash=context.source_hash, inputs=[tokens, *local_files(Path(model_cfg["path"]))], outputs=[out / "trace.safetensors"],
         metrics={"documents": len(documents), "tokens": int(text.size), "set_mismatches": mismatches, "tokens_per_second": text.size / timings["forward_s"]},
         timings=timings, labels=labels, started=started,
     )  # fmt: skip
@@ -129,7 +129,7 @@ def choose_documents(table: pd.DataFrame, split: str, most: int, origin: Path) -
     return chosen.sort_values(["place", "domain"]).head(most).sort_values("document").drop(columns=["turn", "place"])
 
 
-def _read_tokens(path: Path) -> pd.DataFrame:
+def read_tokens(path: Path) -> pd.DataFrame:
     """The table of ``tokens.parquet``; an unreadable file or one without its columns is a UserError."""
     try:
         table = pd.read_parquet(path)
@@ -148,7 +148,7 @@ def _read_tokens(path: Path) -> pd.DataFrame:
     return table
 
 
-def _equal_rows(documents: pd.DataFrame, origin: Path) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+def equal_rows(documents: pd.DataFrame, origin: Path) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     """Token ids and topic-change flags of the documents, both [documents, length]."""
     try:
         text = np.stack([np.asarray(row, dtype=np.int64) for row in documents["tokens"]])
@@ -184,7 +184,7 @@ def _record(recorder: RouterRecorder, batch: NDArray[np.int64], depth: int) -> d
     return found
 
 
-def _is_whole(part: Path) -> bool:
+def is_whole(part: Path) -> bool:
     if not part.exists():
         return False
     try:
@@ -200,14 +200,14 @@ def _join(parts: Path, layers: int) -> dict[str, NDArray[Any]]:
     return {name: np.concatenate([part[name] for part in loaded]) for name in [*names, "set_mismatches"]}
 
 
-def _local(folder: Path) -> list[Path]:
+def local_files(folder: Path) -> list[Path]:
     """The files of a model's folder that decide its answers: its configuration, and its weights in one file or in shards with an index."""
     patterns = ("config.json", "*.safetensors", "*.safetensors.index.json")
     return sorted(path for pattern in patterns for path in folder.glob(pattern) if path.is_file())
 
 
-def _model_digest(folder: Path, revision: str | None) -> str:
-    return sha256_json(digests(_local(folder), folder.absolute())) if folder.is_dir() else revision or "main"
+def model_digest(folder: Path, revision: str | None) -> str:
+    return sha256_json(digests(local_files(folder), folder.absolute())) if folder.is_dir() else revision or "main"
 
 
 def _tokenizer_digest(folder: Path, revision: str | None) -> str:

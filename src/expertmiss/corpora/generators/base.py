@@ -35,16 +35,19 @@ class Template:
     id: str
     make: Callable[[random.Random], Problem]
 
-    def problems(self, count: int, seed: int) -> list[Problem]:
-        """``count`` problems, the same for the same template id and seed, without immediate repetition of a text."""
+    def problems(self, count: int, seed: int, accept: Callable[[Problem], bool] | None = None) -> list[Problem]:
+        """``count`` problems, the same for the same template id and seed, each text once; of those that ``accept`` says yes to, if given.
+
+        Fewer where a template has not as many: 20 tries a problem are made, 500 with ``accept``.
+        """
         source = rng(self.id, seed)
         problems: list[Problem] = []
         texts: set[str] = set()
-        for _ in range(20 * count):
+        for _ in range((20 if accept is None else 500) * count):
             if len(problems) == count:
                 break
             problem = self.make(source)
-            if problem.text not in texts:
+            if problem.text not in texts and (accept is None or accept(problem)):
                 texts.add(problem.text)
                 problems.append(problem)
         return problems

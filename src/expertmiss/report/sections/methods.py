@@ -54,6 +54,7 @@ def _render(page: Page) -> Markup:
         carried=_names(carried),
         pooled=_names(pooled),
         open_loop=open_loop,
+        emulated=bool({"e1_measures", "e2_measures", "e4_measures"} & set(page.tables)),
     )
 
 

@@ -12,7 +12,7 @@ def _render(page: Page) -> Markup:
     facts, numbers = Facts(page), page.numbers
     geometry = page.tables["gate_weight"].iloc[0]
     counts = {name: numbers.plain((name,), int(geometry[name])) for name in ("layers", "experts", "top_k")}
-    sample = {unit: numbers.plain(("n", unit), count) for unit, count in page.labels.n.items()}
+    sample = {unit: numbers.plain(("n", unit), count) for unit, count in page.table_labels["summary"].n.items()}
     policies = numbers.plain(("policies",), int(page.tables["summary"]["policy"].nunique()))
     capacities = numbers.plain(("capacities",), int(page.tables["summary"]["capacity"].nunique()))
     headline = {

@@ -1,0 +1,86 @@
+"""Stage judge_claims: the paper's claims, each judged by the rule that was locked before.
+
+Inputs:  statistics tables of the experiments, config/claims.yaml. Output: claims (one row a claim).
+Steps:   check the lock and that every table was made under it; judge what was run; say of the rest why it is not judged.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from expertmiss.errors import UserError
+from expertmiss.experiments.lock import verify
+from expertmiss.experiments.output import Clock
+from expertmiss.experiments.plans import load_claims
+from expertmiss.experiments.verdicts import FAILS, HOLDS, INCONCLUSIVE, JUDGES, NOT_TESTABLE, Verdict
+from expertmiss.files import read_json, sha256_file
+from expertmiss.paths import project_root
+from expertmiss.provenance import write_run
+from expertmiss.stages import Context
+from expertmiss.stats.tables import Table, joint_labels, read_table, with_sample, write_table
+
+STAGE = "judge_claims"
+# "Reproduced" is kept for the paper's model: another model can only show the same direction.
+WORDS = {HOLDS: "same direction", FAILS: "not the same direction", INCONCLUSIVE: "inconclusive", NOT_TESTABLE: "not testable here"}
+
+
+def run(cfg: dict[str, Any], *, out: Path, context: Context, statistics: list[Path], claims: Path) -> None:
+    """Write ``claims.parquet`` and ``run.json`` into ``out``.
+
+    ``cfg``: ``report.quick`` (a quick run judges nothing), ``model`` (``substrate``, ``name``).
+
+    Raises:
+        UserError: the claims changed since they were locked, or a table was made under another lock.
+    """
+    clock = Clock()
+    lock = verify(project_root(), "claims")
+    rules = load_claims(claims)
+    tables: dict[str, Table] = {}
+    for path in statistics:
+        made = read_json(path.parent / "run.json").get("config", {}).get("claims_lock")
+        if made != lock:
+            raise UserError(
+                f"{path}: made under other claims than those locked now ({str(made)[:12]}, {lock[:12]}); run its experiment again"
+            )
+        tables[path.stem] = read_table(path, ["claim", "statistic", "estimate", "low", "high", "clusters", "documents"])
+    found = pd.DataFrame([_row(name, claim, rules, tables, cfg) for name, claim in rules["claims"].items() if name != "C8"])
+    sample = joint_labels(list(tables.values()), quick=cfg["report"]["quick"])
+    labels = with_sample(sample, {"claims": len(found), **sample.n})
+    sources = {path.name: sha256_file(path) for path in (*statistics, claims)}
+    outputs = write_table(out / "claims.parquet", found, labels, sources)
+    write_run(
+        out, stage=STAGE, experiment=context.experiment, name=f"claims judged on {cfg['model']['name']}", config={**cfg, "claims_lock": lock},
+        source_hash=context.source_hash, inputs=[*statistics, claims], outputs=outputs, artifacts=[outputs[1]],
+        metrics={f"judged/{outcome}": int((found["outcome"] == outcome).sum()) for outcome in WORDS}, timings={}, labels=labels,
+        started=clock.started,
+    )  # fmt: skip
+
+
+def _row(name: str, claim: dict[str, Any], rules: dict[str, Any], tables: dict[str, Table], cfg: dict[str, Any]) -> dict[str, Any]:
+    table, judge = JUDGES.get(name, ("", None))
+    row = {
+        "claim": name,
+        "says": claim["says"],
+        "published": claim["published"],
+        "experiment": claim["experiment"],
+        "rule": claim.get("holds", ""),
+    }
+    if judge is None or table not in tables:
+        return {
+            **row,
+            "outcome": "not run",
+            "verdict": "not run",
+            "why": f"{claim['experiment']} is not part of this run",
+            "documents": 0,
+            "clusters": 0,
+        }
+    frame = tables[table].frame
+    own = frame[frame["claim"] == name]
+    size = {"documents": int(own["documents"].min()), "clusters": int(own["clusters"].min())}
+    verdict: Verdict = judge(own, rules)
+    if cfg["report"]["quick"]:
+        return {**row, "outcome": "quick run", "verdict": "quick run: not judged", "why": "only the full study prints verdicts", **size}
+    return {**row, "outcome": verdict.outcome, "verdict": WORDS[verdict.outcome], "why": verdict.why, **size}

@@ -1,0 +1,66 @@
+"""What every analysis of an experiment leaves: labelled tables and ``run.json``."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from expertmiss.experiments.cells import Cells
+from expertmiss.files import read_json, sha256_file
+from expertmiss.provenance import write_run
+from expertmiss.stages import Context
+from expertmiss.stats.bootstrap import ClusterBootstrap
+from expertmiss.stats.tables import with_sample, write_table
+
+STATISTICS = ["claim", "statistic", "unit", "estimate", "low", "high", "confidence", "clusters", "reliable", "documents"]
+
+
+def statistic(
+    claim: str, name: str, unit: str, interval: Any, bootstrap: ClusterBootstrap, documents: int, place: Any = ()
+) -> dict[str, Any]:
+    """One row of a statistics table from an interval (``place`` picks one of several values)."""
+    return {
+        "claim": claim, "statistic": name, "unit": unit, "estimate": float(interval.estimate[place]), "low": float(interval.low[place]),
+        "high": float(interval.high[place]), "confidence": bootstrap.confidence, "clusters": interval.clusters, "reliable": interval.reliable,
+        "documents": documents,
+    }  # fmt: skip
+
+
+class Clock:
+    """When a stage began."""
+
+    def __init__(self) -> None:
+        self.started, self.begun = datetime.now(UTC), time.monotonic()
+
+
+def write_analysis(
+    out: Path, stage: str, title: str, cfg: Mapping[str, Any], context: Context, clock: Clock, cells: Cells, bootstrap: ClusterBootstrap,
+    tables: Mapping[str, pd.DataFrame], inputs: Sequence[Path], unit: str = "sources",
+) -> None:  # fmt: skip
+    """Write ``tables`` with the labels of ``cells``, and ``run.json`` with their statistics as metrics; the claims' lock travels along."""
+    tokens = int(cells.scored.sum())
+    labels = with_sample(cells.table.labels, {"documents": len(cells.documents), unit: bootstrap.clusters, "tokens": tokens})
+    sources = {path.name: sha256_file(path) for path in inputs}
+    identity = {name: str(cells.policies[name].iloc[0]) for name in ("model", "corpus", "split")}
+    outputs: list[Path] = []
+    for name, frame in tables.items():
+        kept = frame.drop(columns=[column for column in identity if column in frame])
+        outputs += write_table(out / f"{name}.parquet", kept.assign(**identity), labels, sources)
+    run_file = next(path.parent / "run.json" for path in inputs if path.name == "cells.parquet")
+    lock = read_json(run_file).get("config", {}).get("claims_lock", "none") if run_file.exists() else "none"
+    metrics = {
+        re.sub(r"[^\w.\- /]", "", f"{row['claim']}/{row['statistic']}"): row["estimate"]
+        for name, frame in tables.items() if name.endswith("_statistics") for row in frame.to_dict("records")
+        if row["estimate"] == row["estimate"]
+    }  # fmt: skip
+    write_run(
+        out, stage=stage, experiment=context.experiment, name=title, config={**cfg, "claims_lock": lock}, source_hash=context.source_hash,
+        inputs=inputs, outputs=outputs, artifacts=[path for path in outputs if path.suffix == ".csv"], metrics=metrics,
+        timings={"total": time.monotonic() - clock.begun}, labels=labels, started=clock.started,
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Generation over problems with known answers: greedy decoding, answer extraction, scoring."""
