@@ -80,7 +80,6 @@ class Reader {
         if (buffer == nullptr || ggml_backend_buffer_get_usage(buffer) != GGML_BACKEND_BUFFER_USAGE_WEIGHTS ||
             tensor->view_src != nullptr)
             refuse(layer.block, "'" + name + "' is not a weight of the file");
-        if (!ggml_backend_buffer_is_host(buffer)) refuse(layer.block, "'" + name + "' was not loaded to host memory");
         if (tensor->ne[dimension] != graph_.model.experts)
             refuse(layer.block, "'" + name + "' holds " + std::to_string(tensor->ne[dimension]) +
                                     " experts, the file says " + std::to_string(graph_.model.experts));

@@ -43,7 +43,7 @@ void Session::load() {
     params.n_gpu_layers = device_ == nullptr ? 0 : 999;
     if (device_ != nullptr) params.tensor_buft_overrides = host;
     params.load_mode = LLAMA_LOAD_MODE_MMAP;
-    params.use_extra_bufts = false;  // repacked tensors cannot be moved expert by expert
+    params.use_extra_bufts = options_.repack;  // repacked tensors cannot be moved expert by expert
     model_.reset(llama_model_load_from_file(file_.paths[0].c_str(), params));
     if (!model_) throw EngineError(file_.paths[0] + ": llama.cpp cannot load it (" + last_log_line() + ")");
 }

@@ -27,6 +27,7 @@ struct SessionOptions {
     int threads = 1;                 // of the model
     int io_threads = 8;              // reads under way at once
     bool flash_attention = false;
+    bool repack = false;  // llama.cpp's own default on a processor; only stock runs then
 };
 
 class Session {

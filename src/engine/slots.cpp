@@ -83,18 +83,21 @@ SlotCache::SlotCache(const RouterGraph& graph, const GgufFile& file, Store& stor
 
 SlotCache::~SlotCache() { use_file(); }
 
-/// First and last expert as loaded against the file.
+/// First and last expert as loaded against the file. A repacked tensor lies in a buffer that cannot be read plainly.
 void SlotCache::check_bytes(const Layer& layer, const Tensor& tensor, int experts) const {
+    const auto refuse = [&] {
+        throw EngineError(file_.paths[0] + ": layer " + std::to_string(layer.block) + ": '" + tensor.tensor->name +
+                          "' was loaded in another form than the file's (repacked, or not in host memory); experts can "
+                          "be moved only as the "
+                          "file holds them");
+    };
+    if (!ggml_backend_buffer_is_host(tensor.tensor->buffer)) refuse();
     for (const int expert : {0, experts - 1}) {
         const Extent extent = tensor.expert(expert);
         std::vector<char> loaded(tensor.stride);
         ggml_backend_tensor_get(tensor.tensor, loaded.data(), static_cast<std::size_t>(expert) * tensor.stride,
                                 tensor.stride);
-        if (read_plainly(file_.paths[extent.file], extent.offset, extent.size) != loaded)
-            throw EngineError(file_.paths[extent.file] + ": layer " + std::to_string(layer.block) + ": '" +
-                              tensor.tensor->name +
-                              "' was loaded in another form than the file's (repacked); experts can be moved only as "
-                              "the file holds them");
+        if (read_plainly(file_.paths[extent.file], extent.offset, extent.size) != loaded) refuse();
     }
 }
 

@@ -58,7 +58,8 @@ def test_drawn_answers_are_repeatable(path: Path, capsys: pytest.CaptureFixture[
 def test_bench_compares_with_stock(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run("bench", path, "--block", 4, "--rounds", 3, "--threads", 1)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("stock ") and lines[1].startswith("engine ") and "[" in lines[2]
+    assert [line.split("  ")[0] for line in lines[:3]] == ["engine", "stock", "stock, repacked"]
+    assert all("[" in line for line in lines[3:5])
     assert lines[-1] == "text: random tokens (a timing, no language)"
 
 

@@ -93,6 +93,14 @@ def test_policies_and_options(engine: Engine, model_file: Callable[..., Path]) -
         refused(sentence, lambda options=options: Engine(model_file(), options))
 
 
+def test_repacked_tensors(model_file: Callable[..., Path]) -> None:
+    """What llama.cpp rearranges for the processor cannot be moved expert by expert; stock still runs on it."""
+    engine = Engine(model_file("qwen3moe", "Q4_0"), EngineOptions(context=16, repack=True, store="mapped"))
+    engine.start_stock()
+    assert np.isfinite(engine.step(1)).all()
+    refused("was loaded in another form than the file's", lambda: engine.start(FETCH_ALL, 8))
+
+
 def test_logits_that_are_not_finite(tmp_path: Path) -> None:
     maker = Maker(tmp_path / "nan.gguf", Shape(), "F32", 0)
     plain = maker.tensor

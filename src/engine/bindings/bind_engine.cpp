@@ -30,6 +30,7 @@ SessionOptions parse_options(const nb::dict& dict) {
     options.threads = reader.integer("threads", options.threads);
     options.io_threads = reader.integer("io_threads", options.io_threads);
     options.flash_attention = reader.boolean("flash_attention", options.flash_attention);
+    options.repack = reader.boolean("repack", options.repack);
     reader.finish();
     if (options.context < 1 || options.batch < 1 || options.threads < 1 || options.io_threads < 1)
         reader.refuse("context, batch, threads and io_threads must be at least 1");

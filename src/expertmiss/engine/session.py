@@ -29,6 +29,7 @@ class EngineOptions:
         threads: of the model.
         io_threads: reads under way at once.
         flash_attention: llama.cpp's fused attention.
+        repack: let llama.cpp rearrange weights for the processor, as it does by default; then only stock runs.
     """
 
     store: str = "direct"
@@ -39,6 +40,7 @@ class EngineOptions:
     threads: int = 1
     io_threads: int = 8
     flash_attention: bool = False
+    repack: bool = False
 
 
 @contextmanager
