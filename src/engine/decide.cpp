@@ -27,6 +27,7 @@ Decider::Decider(const Model& model, Policy policy, int capacity, std::vector<st
                  SlotCache& cache, DecideOptions options)
     : stepper(model, std::move(policy), capacity, std::move(orders), options.log, false, options.check),
       cache_(cache),
+      ahead_(cache),
       options_(options),
       lossless_(std::holds_alternative<FetchAll>(stepper.policy().rule)) {
     if (stepper.policy().scope == Scope::global)
@@ -43,6 +44,7 @@ Decider::~Decider() {
 
 void Decider::reset(int document) {
     stepper.reset(document);
+    ahead_.clear();
     const Clock clock(traffic.filling);
     for (int layer = 0; layer < stepper.model().layers; ++layer) fill(layer);
     batch_.wait();
@@ -61,8 +63,12 @@ int Decider::place(int layer, int expert, std::int64_t& counter) {
     const Pool& pool = stepper.pool_of(layer);
     slot = cache_.find_slot(layer, [&](int other) { return pool.resident(other); });
     if (slot < 0) throw std::logic_error("no slot is free for a resident expert");
-    cache_.load(layer, expert, slot, batch_);
     ++counter;
+    const Clock clock(traffic.landing);
+    if (ahead_.land(layer, expert, slot))
+        ++traffic.ahead;
+    else
+        cache_.load(layer, expert, slot, batch_);
     return slot;
 }
 
@@ -82,8 +88,17 @@ void Decider::begin(int layer, const float* z) {
         const bool fetched = verdict == Verdict::fetch || verdict == Verdict::fallback_fetch;
         if (expert >= 0) place(layer, expert, fetched ? traffic.fetches : traffic.repairs);
     }
-    for (const Landed& landed : step_->landed)
-        if (step_->pool.resident(landed.key)) place(layer, landed.key, traffic.landings);
+    for (const Landed& landed : step_->landed) {
+        if (step_->pool.resident(landed.key))
+            place(layer, landed.key, traffic.landings);
+        else
+            ahead_.drop(layer, landed.key);
+    }
+    for (int call = 0; call < top_k; ++call) {
+        const int expert = step_->view.expert(step_->calls.rank[call]);
+        if (step_->calls.verdict[call] == Verdict::substitute && step_->pool.queued[expert] != 0)
+            ahead_.want(layer, expert);
+    }
     if (!options_.keep) return;
     kept.logits.insert(kept.logits.end(), z, z + stepper.model().experts);
     int count = 0;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "ahead.hpp"
 #include "slots.hpp"
 #include "stepper.hpp"
 
@@ -27,9 +28,11 @@ struct Traffic {
     std::int64_t fetches = 0;      // experts read because the step needed them
     std::int64_t fills = 0;        // experts read to reach a start's residents
     std::int64_t landings = 0;     // experts read for the policy's background admissions
+    std::int64_t ahead = 0;        // of these and of the fetches, reads that had begun before they were due
     std::int64_t repairs = 0;      // experts read again or besides, after a difference of routing
     std::int64_t differences = 0;  // steps where the graph chose another set than the core ranks (ties after rounding)
     double waiting = 0.0;          // seconds in which the step had to wait for reads
+    double landing = 0.0;          // seconds in which landings were copied into slots, late reads waited for
     double filling = 0.0;          // seconds in which a start waited for its residents
     double deciding = 0.0;         // seconds of the policy core
 };
@@ -58,6 +61,7 @@ class Decider {
     bool set_differs(const std::vector<std::int32_t>& ids, const std::vector<int>& others) const;
 
     SlotCache& cache_;
+    ReadAhead ahead_;
     const DecideOptions options_;
     const bool lossless_;
     const StepBase* step_ = nullptr;

@@ -17,14 +17,14 @@ IoPool::~IoPool() {
     for (auto& thread : threads_) thread.join();
 }
 
-void IoPool::run(Batch& batch, std::function<void(int)> job) {
+void IoPool::run(Batch& batch, std::function<void(int)> job, bool background) {
     {
         std::lock_guard lock(batch.mutex_);
         ++batch.open_;
     }
     {
         std::lock_guard lock(mutex_);
-        jobs_.emplace_back(&batch, std::move(job));
+        (background ? background_ : jobs_).emplace_back(&batch, std::move(job));
     }
     filled_.notify_one();
 }
@@ -32,10 +32,11 @@ void IoPool::run(Batch& batch, std::function<void(int)> job) {
 void IoPool::work(int thread) {
     while (true) {
         std::unique_lock lock(mutex_);
-        filled_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
-        if (jobs_.empty()) return;
-        auto [batch, job] = std::move(jobs_.front());
-        jobs_.pop_front();
+        filled_.wait(lock, [this] { return stopping_ || !jobs_.empty() || !background_.empty(); });
+        auto& queue = jobs_.empty() ? background_ : jobs_;
+        if (queue.empty()) return;
+        auto [batch, job] = std::move(queue.front());
+        queue.pop_front();
         lock.unlock();
         std::exception_ptr failure;
         try {

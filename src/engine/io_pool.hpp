@@ -21,8 +21,9 @@ class IoPool {
     IoPool(const IoPool&) = delete;
     IoPool& operator=(const IoPool&) = delete;
 
-    /// Runs `job(thread)` on some thread; `thread` counts from 0, for scratch memory.
-    void run(Batch& batch, std::function<void(int)> job);
+    /// Runs `job(thread)` on some thread; `thread` counts from 0, for scratch memory. Jobs that a step waits for go
+    /// before those of the background.
+    void run(Batch& batch, std::function<void(int)> job, bool background = false);
     int threads() const { return static_cast<int>(threads_.size()); }
 
     class Batch {
@@ -43,7 +44,7 @@ class IoPool {
     void work(int thread);
     std::mutex mutex_;
     std::condition_variable filled_;
-    std::deque<std::pair<Batch*, std::function<void(int)>>> jobs_;
+    std::deque<std::pair<Batch*, std::function<void(int)>>> jobs_, background_;
     bool stopping_ = false;
     std::vector<std::thread> threads_;
 };

@@ -149,12 +149,34 @@ int SlotCache::find_slot(int layer, const std::function<bool(int expert)>& neede
     return found;
 }
 
+void SlotCache::assign(Layer& layer, int expert, int slot) {
+    if (layer.expert_in[slot] >= 0) layer.slot_of[layer.expert_in[slot]] = -1;
+    layer.expert_in[slot] = expert;
+    layer.slot_of[expert] = slot;
+    loaded_bytes_ += layer.expert_bytes;
+}
+
+void SlotCache::read_ahead(int layer, int expert, char* bytes, IoPool::Batch& batch) {
+    for (const Tensor& tensor : layers_[layer].tensors) {
+        const Extent extent = tensor.expert(expert);
+        pool_.run(
+            batch, [this, extent, bytes](int thread) { std::memcpy(bytes, store_.read(extent, thread), extent.size); },
+            true);
+        bytes += tensor.stride;
+    }
+}
+
+void SlotCache::put(int layer, int expert, int slot, const char* bytes) {
+    assign(layers_[layer], expert, slot);
+    for (const Tensor& tensor : layers_[layer].tensors) {
+        ggml_backend_tensor_set(tensor.tensor, bytes, static_cast<std::size_t>(slot) * tensor.stride, tensor.stride);
+        bytes += tensor.stride;
+    }
+}
+
 void SlotCache::load(int layer, int expert, int slot, IoPool::Batch& batch) {
     Layer& in = layers_[layer];
-    if (in.expert_in[slot] >= 0) in.slot_of[in.expert_in[slot]] = -1;
-    in.expert_in[slot] = expert;
-    in.slot_of[expert] = slot;
-    loaded_bytes_ += in.expert_bytes;
+    assign(in, expert, slot);
     const bool at_once = !store_.waits() && in.expert_bytes <= kCopyAtOnce;
     for (const Tensor& tensor : in.tensors) {
         const auto copy = [this, &tensor, expert, slot](int thread) {

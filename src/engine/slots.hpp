@@ -39,6 +39,13 @@ class SlotCache {
     /// Reads an expert into a slot, in place of what was there; the bytes are there once the batch has been waited for.
     void load(int layer, int expert, int slot, IoPool::Batch& batch);
 
+    /// Reads an expert into host memory of `bytes_of(layer)` bytes, in the background.
+    void read_ahead(int layer, int expert, char* bytes, IoPool::Batch& batch);
+    /// Puts an expert that was read ahead into a slot, in place of what was there.
+    void put(int layer, int expert, int slot, const char* bytes);
+    /// Whether reads wait on a disk, so that reading ahead saves anything.
+    bool reads_wait() const { return store_.waits(); }
+
     std::uint64_t bytes_of(int layer) const { return layers_[layer].expert_bytes; }
     std::uint64_t loaded_bytes() const { return loaded_bytes_; }
     std::uint64_t buffer_bytes() const { return buffer_bytes_; }
@@ -80,6 +87,7 @@ class SlotCache {
         std::uint64_t expert_bytes = 0;
     };
 
+    void assign(Layer& layer, int expert, int slot);
     void check_bytes(const Layer& layer, const Tensor& tensor, int experts) const;
     void allocate(Tensor& tensor, ggml_backend_buffer_type_t buffers);
 

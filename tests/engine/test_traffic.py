@@ -70,6 +70,22 @@ def test_slots_under_stress(path: Path) -> None:
     assert compared.count(8 * 4) == 6 and compared.count(12 * 4) == 6
 
 
+@pytest.mark.parametrize("name", ["quality_first", "substitute_all"])
+def test_reads_ahead_change_nothing_but_time(name: str, path: Path) -> None:
+    """From the disk, admissions are read before they are due; from mapped memory they are not. Logits and decisions are the same."""
+    text = tokens(SHAPE, 150)
+    found = []
+    for store in ("direct", "mapped"):
+        engine = Engine(path, EngineOptions(context=256, store=store))
+        engine.start(named(name), 12, log=True, check=True)
+        losses = engine.nll(text)
+        traffic, log = engine.traffic(), engine.take_log()
+        assert traffic["landings"] > 0 and engine.verify() == 12 * 4
+        assert (traffic["ahead"] >= traffic["landings"]) == (store == "direct")
+        found.append([losses.tobytes(), *(log["calls"][column].tobytes() for column in ("verdict", "victim", "substitute"))])
+    assert found[0] == found[1]
+
+
 def test_a_wrong_byte_in_a_slot_is_found(path: Path, tmp_path: Path) -> None:
     """The file changes under the engine: what lies in the slots is no longer what it holds."""
     changed = tmp_path / "changed.gguf"

@@ -108,9 +108,11 @@ nb::dict traffic_to_dict(Session& session) {
     dict["fetches"] = traffic.fetches;
     dict["fills"] = traffic.fills;
     dict["landings"] = traffic.landings;
+    dict["ahead"] = traffic.ahead;
     dict["repairs"] = traffic.repairs;
     dict["differences"] = traffic.differences;
     dict["waiting"] = traffic.waiting;
+    dict["landing"] = traffic.landing;
     dict["filling"] = traffic.filling;
     dict["deciding"] = traffic.deciding;
     dict["loaded_bytes"] = session.cache().loaded_bytes();
