@@ -28,7 +28,7 @@ STUDIES = ("e1", "e2", "e4")
 def make_setting(folder: Path) -> dict[str, Any]:
     """A model, documents and streams, a calibration trace, and the configuration, in ``folder`` (below a folder ``results``)."""
     model = folder / "model"
-    save_tiny("qwen3_moe", model, num_experts=64)
+    save_tiny("qwen3_moe", model, num_experts=64, max_position_embeddings=1024)
     draw = np.random.default_rng(0)
 
     def table(length: int, marks: list[int]) -> pd.DataFrame:

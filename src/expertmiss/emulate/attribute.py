@@ -56,7 +56,9 @@ def attribute(calls: Mapping[str, NDArray[Any]], change: NDArray[np.float64], to
     alone = np.zeros(len(change), dtype=bool)
     alone[first:] = np.bincount(token, minlength=len(change))[first:] == 0
     loss[top_k * shape[1]] = change[alone].sum()
-    return Attribution(counted.reshape(shape).astype(np.int64), mass.reshape(shape), loss.reshape(shape))
+    return Attribution(
+        counted.reshape(shape).astype(np.int64), mass.astype(np.float64).reshape(shape), loss.astype(np.float64).reshape(shape)
+    )
 
 
 def attribution_frame(

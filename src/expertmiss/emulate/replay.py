@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from expertmiss import _core
 from expertmiss.emulate.emulator import Emulated
+from expertmiss.emulate.rows import Row
 from expertmiss.errors import UserError
 from expertmiss.traces.format import Trace, TraceMeta
 
@@ -39,17 +41,46 @@ def recorded_trace(documents: Sequence[tuple[int, Emulated]], row: int, meta: Ma
                 f"document {document}: router logits of type {parts[-1][0].dtype}; a trace holds float32, run the model in float32"
             )
     lengths = [len(part[0]) for part in parts]
-    groups, experts = meta["groups"], int(meta["experts"])
-    depth = experts if groups is None else experts // groups["count"] * groups["allowed"]
     tensors: dict[str, Any] = {"document": np.repeat(np.asarray([one for one, _ in documents], dtype=np.int32), lengths)}
     for layer in range(meta["layers"]):
         z = np.ascontiguousarray(np.concatenate([part[layer] for part in parts]))
-        bias = None if meta["bias"] is None else np.asarray(meta["bias"][layer], dtype=np.float64)
-        ranked = _core.rank_logits(z, depth, top_k=meta["top_k"], gating=meta["gating"], bias=bias, groups=groups)
-        tensors.update(zip((f"{name}.{layer}" for name in ("ids", "z", "lse", "zmin")), ranked, strict=True))
+        tensors.update(zip((f"{name}.{layer}" for name in ("ids", "z", "lse", "zmin")), _ranked(z, layer, meta), strict=True))
     about = TraceMeta(
-        layers=meta["layers"], experts=experts, top_k=meta["top_k"], depth=depth, tokens=sum(lengths), gating=meta["gating"],
-        normalise=meta["normalise"], scale=meta["scale"], bias=meta["bias"], groups=groups, domains=[], sources={}, split="", model="",
+        layers=meta["layers"], experts=int(meta["experts"]), top_k=meta["top_k"], depth=depth_of(meta), tokens=sum(lengths), gating=meta["gating"],
+        normalise=meta["normalise"], scale=meta["scale"], bias=meta["bias"], groups=meta["groups"], domains=[], sources={}, split="", model="",
         model_revision="", tokenizer_revision="", dtype="float32", corpus="", corpus_digest="", software={}, labels={},
     )  # fmt: skip
     return Trace(Path("recorded router logits"), about, tensors)
+
+
+def open_loop(
+    logits: Sequence[NDArray[Any]], rows: Sequence[Row], counts: NDArray[np.int64], document: int, meta: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Meters, summed over layers, of every row over the recorded logits of one document.
+
+    Args:
+        logits: router logits of a row by layer, [T, E] each.
+        counts: int64 [L, E] requests in the calibration split.
+        document: its id, part of every random draw.
+        meta: :attr:`~expertmiss.emulate.emulator.Emulator.meta`.
+    """
+    layers = [_ranked(z, layer, meta) for layer, z in enumerate(logits)]
+    documents = np.full(len(logits[0]), document, dtype=np.int32)
+    known = {**meta, "depth": depth_of(meta)}
+    found = []
+    for row in rows:
+        result = _core.simulate(layers, documents, known, row.policy, row.capacity, counts, row.seed, False, kl=True, threads=1)
+        meters: Mapping[str, Any] = result["meters"]
+        found.append({name: values.sum() for name, values in meters.items()})
+    return found
+
+
+def depth_of(meta: Mapping[str, Any]) -> int:
+    """Experts that can be ranked: all, or those of the allowed groups."""
+    experts, groups = int(meta["experts"]), meta["groups"]
+    return experts if groups is None else experts // int(groups["count"]) * int(groups["allowed"])
+
+
+def _ranked(z: NDArray[Any], layer: int, meta: Mapping[str, Any]) -> Any:
+    bias = None if meta["bias"] is None else np.asarray(meta["bias"][layer], dtype=np.float64)
+    return _core.rank_logits(z, depth_of(meta), top_k=meta["top_k"], gating=meta["gating"], bias=bias, groups=meta["groups"])

@@ -24,17 +24,18 @@ import torch
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
-from expertmiss import _core
 from expertmiss import policies as core
 from expertmiss.emulate.attribute import Attribution, attribute, attribution_frame
 from expertmiss.emulate.emulator import Emulator
+from expertmiss.emulate.replay import open_loop
 from expertmiss.errors import UserError
 from expertmiss.experiments.lock import verify
 from expertmiss.experiments.plans import Planned, load_claims, plan
 from expertmiss.files import atomic_path, sha256_bytes, sha256_json
+from expertmiss.memory import keep_freed_memory
 from expertmiss.models.adapters import RouterModule
 from expertmiss.models.load import load_model
-from expertmiss.models.routers import Geometry, router_modules
+from expertmiss.models.routers import router_modules
 from expertmiss.paths import project_root
 from expertmiss.progress import Progress
 from expertmiss.provenance import write_run
@@ -58,6 +59,7 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path, calib
     lock = verify(project_root(), "claims")
     model_cfg, options, experiment = cfg["model"], cfg["emulate"], cfg[study]
     torch.set_num_threads(options["torch_threads"])
+    keep_freed_memory()
     core.check_core_fresh()
     documents = choose_documents(read_tokens(tokens), experiment["split"], experiment["documents"], tokens)
     text, topic_change = equal_rows(documents, tokens)
@@ -126,7 +128,8 @@ class _Passes:
         nll: list[NDArray[np.float64]] = []
         meters: list[dict[str, NDArray[Any]]] = []
         splits: list[Attribution] = []
-        references, logits = [], []
+        references: list[NDArray[np.float64]] = []
+        logits: list[NDArray[Any]] = []
         for index, emulator in enumerate(self.emulators):
             with _first_row(emulator.routers, len(tokens)) as recorded:
                 found = emulator.whole(tokens, document)
@@ -142,7 +145,7 @@ class _Passes:
             ]
         result: dict[str, NDArray[Any]] = {"nll": np.stack(nll)}
         result["reference_spread"] = np.array([max(float(np.abs(other - references[0]).max()) for other in references)])
-        replayed = replay(self.emulators[0].geometry, logits, self.rows, self.counts, document)
+        replayed = open_loop(logits, [item.row for item in self.rows], self.counts, document, self.emulators[0].meta)
         for kind, found_meters in (("closed", meters), ("open", replayed)):
             for name in found_meters[0]:
                 result[f"{kind}.{name}"] = np.array([row[name] for row in found_meters])
@@ -174,34 +177,6 @@ def _first_row(routers: list[RouterModule], length: int) -> Iterator[list[NDArra
             handle.remove()
 
 
-def replay(
-    geometry: Geometry, logits: list[NDArray[Any]], rows: list[Planned], counts: NDArray[np.int64], document: int
-) -> list[dict[str, Any]]:
-    """Meters of every row in the open loop: policies over routers that do not see what a policy changed.
-
-    Args:
-        logits: router logits of the reference by layer, each [T, E] float32.
-    """
-    groups = geometry.groups
-    depth = geometry.experts if groups is None else geometry.experts * groups["allowed"] // groups["count"]
-    layers = []
-    for index, values in enumerate(logits):
-        bias = None if geometry.bias is None else np.asarray(geometry.bias[index])
-        layers.append(_core.rank_logits(values, depth=depth, top_k=geometry.top_k, gating=geometry.gating, bias=bias, groups=groups))
-    meta = {
-        "layers": geometry.layers, "experts": geometry.experts, "top_k": geometry.top_k, "gating": geometry.gating, "depth": depth,
-        "normalise": geometry.normalise, "scale": geometry.scale, "bias": geometry.bias, "groups": groups,
-    }  # fmt: skip
-    documents = np.full(len(logits[0]), document, dtype=np.int32)
-    found = []
-    for item in rows:
-        result = _core.simulate(
-            layers, documents, meta, item.row.policy, item.row.capacity, counts, item.row.seed, False, kl=True, threads=1
-        )
-        found.append({name: values.sum() for name, values in result["meters"].items()})
-    return found
-
-
 def _write(
     joined: list[dict[str, NDArray[Any]]], rows: list[Planned], documents: pd.DataFrame, topic_change: NDArray[np.uint8], cfg: dict[str, Any],
     study: str, out: Path,
@@ -221,7 +196,9 @@ def _write(
     ])  # fmt: skip
     outputs = []
     scored = joined[0]["nll"].shape[1] - FIRST_TARGET
-    identity = documents[["document", "domain", "source"]].to_dict("records")
+    identity: list[dict[str, Any]] = [
+        {"document": row.document, "domain": row.domain, "source": row.source} for row in documents.itertuples()
+    ]
     for kind, name in (("closed", "cells"), ("open", "open_loop")):
         frames = []
         for who, part in zip(identity, joined, strict=True):

@@ -93,7 +93,7 @@ def scaled_tau(top_k: int) -> float:
 
 
 def _planned(made: dict[str, Any], residency: float, arm: str, family: str, experts: int, top_k: int, seed: int = 0) -> Planned:
-    capacity = resident_experts(residency, experts, top_k)
+    capacity = resident_experts(residency, experts, top_k, "e1.residency")
     return Planned(Row(made["name"], made, capacity, seed), residency, arm, family, capacity < 2 * top_k)
 
 
@@ -109,15 +109,15 @@ def _e1(options: Mapping[str, Any], claims: Mapping[str, Any], experts: int, top
             made = policy(tau_name(tau), {"name": "threshold", "tau": tau}, LRU, EVERY_MISS)
             yield _planned(made, share, "grid", "threshold", experts, top_k)
     bases: dict[str, dict[str, Any]] = {"substitute_all": {"name": "substitute_all"}, "threshold_0.15": {"name": "threshold", "tau": 0.15}}
-    for name, rule in bases.items():
+    for name, base in bases.items():
         for convention in options["conventions"]:
             weights = {"name": "scaled", "a": options["scaled_a"]} if convention == "scaled" else {"name": convention}
-            made = policy(f"{name}/{convention}", rule, LRU, EVERY_MISS, weights=weights)
+            made = policy(f"{name}/{convention}", base, LRU, EVERY_MISS, weights=weights)
             yield _planned(made, headline, "convention", name, experts, top_k)
         for chooser in options["choosers"]:
             for seed in options["chooser_seeds"]:
                 chosen = {"name": chooser, **({"margin": options["margin"]} if chooser == "matched_random" else {})}
-                made = policy(f"{name}/{chooser}", rule, LRU, EVERY_MISS, chooser=chosen)
+                made = policy(f"{name}/{chooser}", base, LRU, EVERY_MISS, chooser=chosen)
                 yield _planned(made, headline, "chooser", name, experts, top_k, seed)
 
 

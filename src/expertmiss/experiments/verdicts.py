@@ -54,7 +54,7 @@ def judge_c2(table: pd.DataFrame, rules: Mapping[str, Any]) -> Verdict:
         return small
     least = float(own.loc[own["statistic"].str.startswith("r of mass without"), "estimate"].min())
     if at.loc["r of mass", "low"] >= rule["min_r"] and least >= rule["min_r_left_out"]:
-        useful = at.loc["r of mass minus |r| of share of calls", "low"] > 0
+        useful = float(at["low"]["r of mass minus |r| of share of calls"]) > 0
         return Verdict(HOLDS, "mass orders the policies" + ("" if useful else "; not clearly better than the share of substituted calls"))
     if at.loc["r of mass", "high"] < rule["min_r"]:
         return Verdict(FAILS, f"r stays below {rule['min_r']}")
@@ -64,7 +64,7 @@ def judge_c2(table: pd.DataFrame, rules: Mapping[str, Any]) -> Verdict:
 def judge_c2a(table: pd.DataFrame, rules: Mapping[str, Any]) -> Verdict:
     """C2a from E2's statistics: the mean over policies of the rank correlation over inputs."""
     rule, own = rules["claims"]["C2a"], table[table["claim"] == "C2a"]
-    row = own.set_index("statistic").loc["rho of inputs, mean of policies"]
+    row: Mapping[Any, Any] = own.set_index("statistic").loc["rho of inputs, mean of policies"].to_dict()
     if small := few_clusters(own, rules):
         return small
     if row["low"] > rule["largest_rho"]:

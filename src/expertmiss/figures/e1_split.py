@@ -19,7 +19,8 @@ def shown(split: pd.DataFrame) -> pd.DataFrame:
     """Rows of substitute_all at the claims' capacity (the one with most rows of the grid)."""
     rows = split[split["policy"] == "substitute_all"]
     near = (rows["residency"] - 0.25).abs()
-    return rows[near == near.min()]
+    found: pd.DataFrame = rows[near == near.min()]
+    return found
 
 
 def draw(tables: Tables) -> matplotlib.figure.Figure:

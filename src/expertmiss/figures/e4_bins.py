@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import matplotlib.figure
 import numpy as np
-import pandas as pd
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from expertmiss.figures.base import Figure, Tables
@@ -14,9 +16,9 @@ LOOKS = {"topic change": (VERMILION, "s"), "same-topic document change": (BLUE, 
 HEIGHT = 3.4
 
 
-def span(row: pd.Series | dict[str, object]) -> str:
+def span(row: Mapping[Any, Any]) -> str:
     """Words of a bin."""
-    return f"{row['bin_from']}–{row['bin_to']}" if int(str(row["bin_to"])) >= 0 else f"{row['bin_from']}+"
+    return f"{row['bin_from']}–{row['bin_to']}" if row["bin_to"] >= 0 else f"{row['bin_from']}+"
 
 
 def draw(tables: Tables) -> matplotlib.figure.Figure:

@@ -10,8 +10,6 @@ step depend on (seed, step) alone, so the continued run equals the uninterrupted
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import json
 import signal
 import time
@@ -28,6 +26,7 @@ import torch
 from torch import Tensor
 
 from expertmiss.errors import UserError
+from expertmiss.memory import keep_freed_memory
 from expertmiss.models.fast_model import FastModel
 from expertmiss.models.options import TrainOptions, options_from
 from expertmiss.models.train_data import TokenFiles
@@ -232,18 +231,6 @@ def command(data: Path, work: Path, out: Path | None, trunk_steps: int, cfg_text
     torch.set_num_threads(1)
     keep_freed_memory()
     train(options, data, work, out, trunk_steps)
-
-
-def keep_freed_memory() -> None:
-    """Tell glibc's allocator to keep what is freed: a step's tensors would otherwise be mapped and zeroed by the kernel again each time.
-
-    Halves the time of memory-bound operations; without glibc nothing happens.
-    """
-    trim_threshold, mmap_threshold = -1, -3
-    with contextlib.suppress(OSError, AttributeError):
-        libc = ctypes.CDLL("libc.so.6")
-        libc.mallopt(mmap_threshold, 2**30)
-        libc.mallopt(trim_threshold, 2**31 - 1)
 
 
 def main(arguments: list[str] | None = None) -> None:

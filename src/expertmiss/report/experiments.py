@@ -25,7 +25,7 @@ def sample(frame: pd.DataFrame, quick: bool) -> str:
 
 def number(page: Page, frame: pd.DataFrame, statistic: str, *key: str, signed: bool = False) -> Markup:
     """A statistic of a ``*_statistics`` table, with its interval, recorded for ``numbers.tex``."""
-    row = frame[frame["statistic"] == statistic].to_dict("records")[0]
+    row = {str(name): value for name, value in frame[frame["statistic"] == statistic].iloc[0].items()}
     unit = "share" if row["unit"] == "share" else "nats" if row["unit"] == "nats" else "weight"
     return page.numbers.estimate((*key, statistic), row, unit, signed=signed)
 

@@ -50,7 +50,7 @@ def _bins(frame: pd.DataFrame) -> ShownTable:
     for (family, after), part in frame.groupby(["family", "after"], sort=False):
         cells.append(
             [
-                Cell(f"{family.split('/')[0]}, {after}"),
+                Cell(f"{str(family).split('/')[0]}, {after}"),
                 *(estimate_cell(row, signed=True) for row in part.sort_values("bin_from").to_dict("records")),
             ]
         )
