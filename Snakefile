@@ -26,6 +26,7 @@ include: "workflow/rules/common.smk"
 wildcard_constraints:
     model=MODEL,
     corpus=CORPUS,
+    type="F32|F16|BF16|Q8_0|Q4_0",
     split="train|calibration|pilot|exploratory|confirmatory|generation",
     study="e1|e2|e4",
 
@@ -55,6 +56,7 @@ include: "workflow/rules/emulate.smk"
 include: "workflow/rules/generate.smk"
 include: "workflow/rules/report.smk"
 include: "workflow/rules/tracking.smk"
+include: "workflow/rules/engine.smk"
 
 
 rule report:

@@ -46,6 +46,12 @@ EXPERIMENT, MODEL, CORPUS = (
     CONFIG["corpus"]["name"],
 )
 SPLITS = CONFIG["capture"]["splits"]
+ENGINE_SOURCES = sorted(
+    os.path.relpath(path, ROOT)
+    for part in ("engine", "core")
+    for path in (ROOT / "src" / part).rglob("*")
+    if path.suffix in (".cpp", ".hpp", ".h") or path.name == "CMakeLists.txt"
+)
 STUDIES = CONFIG["experiments"]
 FIGURES = [
     "hit_rate",
