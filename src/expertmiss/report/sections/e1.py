@@ -16,7 +16,7 @@ MEASURES = ("perplexity_change", "substituted_share", "mean_mass", "fetched_shar
 def _render(page: Page) -> Markup:
     measures, statistics, choosers = page.tables["e1_measures"], page.tables["e1_statistics"], page.tables["e1_choosers"]
     names = ("loss of the 0.15 rule", "loss of substitute_all", "loss spared", "calls spared", "loss spared minus calls spared")
-    numbers = {name: number(page, statistics, name, "E1", signed=name in names[:2] or "minus" in name) for name in names}
+    numbers = {name: number(page, statistics, name, "E1", signed="minus" in name) for name in names}
     tables = []
     for capacity in sorted(measures["capacity"].unique()):
         rows = measures[(measures["capacity"] == capacity) & measures["arm"].isin(["grid", "reference"])]
