@@ -179,6 +179,12 @@ def model_files(wildcards):
     )
 
 
+def emulated_text(wildcards):
+    """Topic-shift streams for E4, documents for the others."""
+    stage = "build_topic_shift" if wildcards.study == "e4" else "tokenize_corpus"
+    return f"results/{wildcards.experiment}/{stage}/{wildcards.model}/{wildcards.corpus}/tokens.parquet"
+
+
 def named(name, paths):
     """Several inputs of one name, as the stage's command line takes them."""
     return " ".join(f"--input {name}[]={shlex.quote(str(path))}" for path in paths)
