@@ -4,6 +4,7 @@
 #   snakemake --cores all --config experiment=study         the same at full size
 #   snakemake --cores all --config 'overrides=["policy=rule_015", "policy.miss_rule.tau=0.2"]'
 #   snakemake --cores all e1                                experiment E1 alone (e2, e4 likewise)
+#   snakemake --cores all experiment_b_pilot --config experiment=b   Experiment B: pilot; then lock, then experiment_b (docs/experiment_b.md)
 #   snakemake --cores all figures                           only the figures
 #
 # The configuration is composed once, here; config/README.md lists every option. Stages, in order:
@@ -28,6 +29,7 @@ wildcard_constraints:
     corpus=CORPUS,
     split="train|calibration|pilot|exploratory|confirmatory|generation",
     study="e1|e2|e4",
+    page="experiment_b|experiment_b_pilot",
 
 
 localrules:
@@ -36,6 +38,8 @@ localrules:
     e1,
     e2,
     e4,
+    experiment_b,
+    experiment_b_pilot,
     figures,
     generation,
     report,
@@ -52,6 +56,7 @@ include: "workflow/rules/corpora.smk"
 include: "workflow/rules/traces.smk"
 include: "workflow/rules/simulate.smk"
 include: "workflow/rules/emulate.smk"
+include: "workflow/rules/experiment_b.smk"
 include: "workflow/rules/generate.smk"
 include: "workflow/rules/report.smk"
 include: "workflow/rules/tracking.smk"
@@ -85,6 +90,16 @@ rule e2:
 rule e4:
     input:
         f"results/{EXPERIMENT}/analyze_e4/{MODEL}/{CORPUS}/run.json",
+
+
+rule experiment_b:
+    input:
+        f"reports/{EXPERIMENT}/experiment_b/index.html",
+
+
+rule experiment_b_pilot:
+    input:
+        f"reports/{EXPERIMENT}/experiment_b_pilot/index.html",
 
 
 rule figures:

@@ -56,7 +56,7 @@ CASES = [
 @pytest.mark.parametrize("seed", [1, 2])
 def test_every_arm_does_what_the_oracle_does(order: str, forced: bool, chooser: str, seed: int) -> None:
     z, scheduled = logits(seed), logits(seed + 100)  # the arm's own S differs from the reference's
-    calls, start = reference(scheduled)
+    _, start = reference(scheduled)
     residents = lru_schedule(scheduled, META["top_k"], start)
     arm = Arm("x", order, 0.07, forced=forced, chooser=chooser, seed=5)
     routed = route(z, LAYER, META)

@@ -290,6 +290,13 @@ class E4Config:
 
 
 @dataclass
+class BConfig:
+    """Experiment B. Its rules are fixed in prereg/experiment_b.yaml; only the pilot's size is free."""
+
+    pilot_documents: int = opt(120, "Most pilot documents, spread evenly over packages and templates.", low=4)
+
+
+@dataclass
 class StatsConfig:
     """Intervals of every table."""
 
@@ -325,5 +332,6 @@ class Config:
     e1: E1Config = opt(E1Config, "Experiment E1.")
     e2: E2Config = opt(E2Config, "Experiment E2.")
     e4: E4Config = opt(E4Config, "Experiment E4.")
+    b: BConfig = opt(BConfig, "Experiment B.")
     stats: StatsConfig = opt(StatsConfig, "Intervals.")
     report: ReportConfig = opt(ReportConfig, "The report.")

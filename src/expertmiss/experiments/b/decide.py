@@ -17,7 +17,7 @@ import pandas as pd
 from expertmiss.experiments.b.confirm import labels_of
 from expertmiss.experiments.b.plan import NAME, load_decision, load_plan
 from expertmiss.experiments.b.power import power_table
-from expertmiss.experiments.b.tables import CELLS, arms_table, decision_rules, effects_table, outcomes_of, pairs, plan_table
+from expertmiss.experiments.b.tables import CELLS, arms_table, decision_rules, effects_table, outcomes_of, pairs, plan_table, with_verdict
 from expertmiss.experiments.lock import check_output, compare, result_path, stands
 from expertmiss.experiments.output import Clock
 from expertmiss.files import read_json, sha256_file, write_json
@@ -66,11 +66,11 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, cells: Path, lock: 
     }  # fmt: skip
     accepted = root / result_path(NAME, profile)
     apart = compare(result, read_json(accepted), result_path(NAME, profile)) if accepted.is_file() else None
-    effects = effects_table(paired, plan, judge)
+    effects = with_verdict(effects_table(paired, plan, judge), result)
     own = paired[(paired["kind"] == "natural") & (paired["level"] == plan["primary"])]
     tables = {
         "b_plan": plan_table(numbers, plan), "b_arms": arms_table(frame, plan, judge), "b_pairs": paired, "b_effects": effects,
-        "b_power": power_table(judge, plan, rules, own, [len(own)]), "b_statistics": _statistics(effects, result),
+        "b_power": power_table(judge, plan, rules, own, [len(own)]), "b_statistics": _statistics(effects),
     }  # fmt: skip
     made = read_labels(cells)
     labels = Labels.of(labels_of(made.substrate, made.host, standing, frame))
@@ -89,9 +89,22 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, cells: Path, lock: 
     )  # fmt: skip
 
 
-def _statistics(effects: pd.DataFrame, result: dict[str, Any]) -> pd.DataFrame:
+def _statistics(effects: pd.DataFrame) -> pd.DataFrame:
     """What judges claim C3: the primary comparison with its verdict."""
-    columns = ["unit", "estimate", "low", "high", "confidence", "clusters", "reliable", "documents"]
-    primary = effects[effects["role"] == "primary"][columns]
-    about = {"claim": "C3", "statistic": "heavy minus light at mu_2", "verdict": result["verdict"], "not_zero": result["not_zero"]}
-    return primary.assign(**about, reason=result["reason"], status=result["status"], lock=result["lock"])
+    columns = [
+        "unit",
+        "estimate",
+        "low",
+        "high",
+        "confidence",
+        "clusters",
+        "reliable",
+        "documents",
+        "verdict",
+        "reason",
+        "status",
+        "not_zero",
+        "lock",
+    ]
+    primary = effects.loc[effects["role"] == "primary", columns]
+    return primary.assign(claim="C3", statistic="heavy minus light, primary level")

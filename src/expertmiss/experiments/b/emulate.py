@@ -152,11 +152,14 @@ def cells_frame(setting: Setting, parts: Sequence[Mapping[str, NDArray[Any]]], a
         *({"arm": arm.name, "order": arm.order, "level": arm.level, "kind": kind(arm), "mu": arm.mu} for arm in arms),
     ])  # fmt: skip
     frames = []
-    for row, part in zip(setting.documents.itertuples(), parts, strict=True):
+    identity: list[dict[str, Any]] = [
+        {"document": row.document, "domain": row.domain, "source": row.source, "digest": setting.digests[str(row.document)]}
+        for row in setting.documents.itertuples()
+    ]
+    for who, part in zip(identity, parts, strict=True):
         mass = part["meter.mass"] / tokens
         frames.append(about.assign(
-            document=row.document, domain=row.domain, source=row.source, digest=setting.digests[str(row.document)],
-            nll=part["nll"][:, first:].mean(axis=1), scored=part["nll"].shape[1] - first, mass=mass.mean(axis=1),
+            **who, nll=part["nll"][:, first:].mean(axis=1), scored=part["nll"].shape[1] - first, mass=mass.mean(axis=1),
             token_layers=mass.shape[1] * tokens, least_mass=mass.min(axis=1),
             **{name: part[f"meter.{name}"].sum(axis=1).astype(np.int64) for name in ("substituted", "calls", "missed")},
         ))  # fmt: skip

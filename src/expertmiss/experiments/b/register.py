@@ -104,13 +104,12 @@ def check_experiment(root: Path, experiment: str, profile: str) -> str:
 def present_sample(tokens: Path, entry: Mapping[str, Any], plan: Mapping[str, Any], model: str) -> Sample:
     """What is in place of what ``entry`` locks; only locked documents are read."""
     documents = locked_documents(tokens, entry, plan)
-    text = equal_rows(documents, tokens)[0] if len(documents) else []
-    digests = document_digests(documents, text) if len(documents) else {}
+    digests = document_digests(documents, equal_rows(documents, tokens)[0]) if len(documents) else {}
     return Sample(digests, model, rows_of(entry["numbers"], plan), entry["numbers"])
 
 
 def locked_documents(tokens: Path, entry: Mapping[str, Any], plan: Mapping[str, Any]) -> pd.DataFrame:
     """The rows of ``tokens`` that are locked."""
     table = read_tokens(tokens)
-    chosen = table[(table["split"] == plan["split"]) & table["document"].astype(str).isin(set(entry["documents"]))]
+    chosen: pd.DataFrame = table[(table["split"] == plan["split"]) & table["document"].astype(str).isin(set(entry["documents"]))]
     return chosen.sort_values("document")

@@ -115,10 +115,10 @@ class ArmRunner:
         misses: list[dict[str, NDArray[Any]]], keep: bool,
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:  # fmt: skip
         """Ids and weights [R, T, K] of one layer."""
-        tokens, top_k = z.shape[1], int(self.meta["top_k"])
+        tokens, top_k = z.shape[1], self.emulator.geometry.top_k
         ids, weights = np.zeros((len(z), tokens, top_k), np.int64), np.zeros((len(z), tokens, top_k))
         ids[0], weights[0], _ = self.stepper.steps(layer, z[0])
-        calls: Mapping[str, NDArray[Any]] = self.stepper.take_log()["calls"]
+        calls: Mapping[str, Any] = self.stepper.take_log()["calls"]
         resident = schedule(self.initial[layer], calls, tokens, z.shape[2])
         missed = calls["verdict"] != VERDICTS.index("hit")
         later = missed & (calls["rank"] >= 1)

@@ -48,7 +48,7 @@ def pairs(cells: pd.DataFrame, plan: Mapping[str, Any], decision: ModuleType) ->
     wide = cells[cells["order"].isin(["heavy", "light"])].pivot(index=keys, columns="order", values=["nll", "mass"])
     if wide.empty or wide.isna().any(axis=None):
         raise UserError("Experiment B: cells lack the heavy or the light arm of a document; run the emulation again")
-    wide.columns = [f"{value}_{order}" for value, order in wide.columns]
+    wide.columns = ["_".join(names) for names in wide.columns]
     found = wide.reset_index()
     found["difference"] = found["nll_heavy"] - found["nll_light"]
     found["passed"] = decision.check(
@@ -62,7 +62,10 @@ def pairs(cells: pd.DataFrame, plan: Mapping[str, Any], decision: ModuleType) ->
 
 
 def effects_table(paired: pd.DataFrame, plan: Mapping[str, Any], decision: ModuleType) -> pd.DataFrame:
-    """One row a comparison, the primary first: effect, both intervals, two-sided p, Holm's p over the secondary ones, realised masses."""
+    """One row a comparison, the primary first: effect, both intervals, two-sided p, Holm's p over the secondary ones, realised masses.
+
+    ``verdict`` and what belongs to it are empty: :func:`with_verdict` fills them for the primary comparison of a confirmatory run.
+    """
     rows = []
     for (kind, level), part in paired.groupby(["kind", "level"], sort=False):
         estimate, error, freedom = decision.clustered_mean(part["difference"], part["source"], part["domain"])
@@ -80,7 +83,15 @@ def effects_table(paired: pd.DataFrame, plan: Mapping[str, Any], decision: Modul
     found["p_holm"] = np.nan
     if secondary.any():
         found.loc[secondary, "p_holm"] = multipletests(found.loc[secondary, "p"].to_numpy(), method="holm")[1]
-    return _sized(found, paired, plan)
+    return _sized(found, paired, plan).assign(verdict="", reason="", status="", lock="", not_zero=False)
+
+
+def with_verdict(effects: pd.DataFrame, result: Mapping[str, Any]) -> pd.DataFrame:
+    """``effects`` with the decision in the primary comparison's row."""
+    found = effects.copy()
+    for name in ("verdict", "reason", "status", "lock", "not_zero"):
+        found.loc[found["role"] == "primary", name] = result[name]
+    return found
 
 
 def arms_table(cells: pd.DataFrame, plan: Mapping[str, Any], decision: ModuleType) -> pd.DataFrame:
