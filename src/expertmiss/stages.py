@@ -24,6 +24,7 @@ STAGES: dict[str, str] = {
     "analyze_e2": "expertmiss.experiments.e2",
     "analyze_e4": "expertmiss.experiments.e4",
     "pilot_experiment_b": "expertmiss.experiments.b.pilot",
+    "measure_sites": "expertmiss.experiments.b.sites",
     "run_experiment_b": "expertmiss.experiments.b.confirm",
     "decide_experiment_b": "expertmiss.experiments.b.decide",
     "judge_claims": "expertmiss.experiments.judge",

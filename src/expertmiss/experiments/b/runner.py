@@ -32,6 +32,8 @@ class Outcome:
         nll: [R, T - 1], nats.
         meters: by name of ``METERS``, [R, L] sums over tokens: calls, misses, substituted calls, substituted mass, largest substituted weight
             of a token.
+        sites: of every ``site`` arm, by its place among the arms: the call's gate weight, how far its substitute's logit lies below its own, and
+            whether it was a miss.
         misses: the reference's misses of rank >= 1: int64 ``layer``, ``rank`` and float64 ``weight``.
         executed: what every arm executed, [arm][layer], where it was asked for.
         resident: the schedule by layer, where it was asked for.
@@ -40,6 +42,7 @@ class Outcome:
     nll: NDArray[np.float64]
     meters: dict[str, NDArray[np.float64]]
     misses: dict[str, NDArray[Any]]
+    sites: dict[int, tuple[float, float, bool]] = field(default_factory=dict)
     executed: list[list[Executed]] = field(default_factory=list)
     resident: list[Flags] = field(default_factory=list)
 
@@ -133,6 +136,10 @@ class ArmRunner:
             routed = route(z[row], layer, self.meta)
             made = execute(routed, resident, arm, classes, document, layer, self.meta)
             ids[row], weights[row] = made.ids, made.weights
+            if arm.site is not None and arm.site[1] == layer:
+                token, _, rank = arm.site
+                gap = float(routed.z[token, rank]) - float(z[row][token, made.ids[token, rank]])
+                outcome.sites[row - 1] = (float(routed.w[token, rank]), gap, bool(made.missed[token, rank]))
             mass = np.where(made.substituted, routed.w, 0.0)
             outcome.meters["missed"][row, layer] = made.missed.sum()
             outcome.meters["substituted"][row, layer] = made.substituted.sum()
