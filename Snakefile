@@ -29,11 +29,12 @@ wildcard_constraints:
     corpus=CORPUS,
     split="train|calibration|pilot|exploratory|confirmatory|generation",
     study="e1|e2|e4",
-    page="experiment_b|experiment_b_pilot",
+    page="experiment_b|experiment_b_pilot|b_sites",
 
 
 localrules:
     all,
+    b_sites,
     card,
     e1,
     e2,
@@ -100,6 +101,11 @@ rule experiment_b:
 rule experiment_b_pilot:
     input:
         f"reports/{EXPERIMENT}/experiment_b_pilot/index.html",
+
+
+rule b_sites:
+    input:
+        f"reports/{EXPERIMENT}/b_sites/index.html",
 
 
 rule figures:

@@ -87,6 +87,13 @@ def test_no_clear_loss_locks_nothing(factor: float) -> None:
     assert "not clearly above 0" in numbers["refusal"] and numbers["n"] == 0 and tables["b_power"].empty
 
 
+def test_a_check_that_fails_in_the_pilot_locks_nothing() -> None:
+    numbers, tables = propose(cells(0.001, short=0.2), LEVELS, PLAN, DECISION)
+    assert "passes in 0 % of the pilot documents, 80 % are needed" in numbers["refusal"] and numbers["n"] == 0
+    power = tables["b_power"]
+    assert set(power.loc[power["share"] > 0, "verdict"]) == {"no_verdict"}
+
+
 def test_no_size_suffices() -> None:
     numbers, tables = propose(cells(0.05, documents=120), LEVELS, PLAN, DECISION)
     assert "nothing can be locked" in numbers["refusal"] and numbers["n"] == 0

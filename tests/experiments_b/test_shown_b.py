@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from expertmiss.experiments.b.pilot import propose
+from expertmiss.experiments.b.sites import cells_of, fit, overlap
 from expertmiss.experiments.b.tables import with_verdict
 from expertmiss.experiments.verdicts import judge_c3
 from expertmiss.figures import stage as figures
@@ -23,14 +24,17 @@ from expertmiss.stages import Context
 from expertmiss.stats.tables import write_table
 from tests.canvas_check import check_inside
 from tests.experiments_b.test_pilot_numbers import DECISION, LEVELS, PLAN, cells
+from tests.experiments_b.test_sites import invented
 
-NAMES = {"b_effects", "b_arms", "b_mass", "b_pairs"}
+NAMES = {"b_effects", "b_arms", "b_mass", "b_pairs", "b_sites"}
 RESULT = {"verdict": "heavy_worse", "reason": "few heavy cost more", "status": "confirmatory", "lock": "abc" * 21, "not_zero": True}
 
 
 def tables_of(status: str) -> dict[str, pd.DataFrame]:
     """Tables of invented cells."""
     tables = propose(cells(0.002, documents=90), LEVELS, PLAN, DECISION)[1]
+    frame = invented(1200)
+    tables |= {"b_site_model": fit(frame, 0.95), "b_site_cells": cells_of(frame, 0.95), "b_site_overlap": overlap(frame)}
     if status == "confirmatory":
         tables["b_effects"] = with_verdict(tables["b_effects"], RESULT)
     return tables
@@ -61,9 +65,11 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def test_the_page_is_whole(page: tuple[str, Path, dict[str, Any]]) -> None:
     status, out, _ = page
     text = (out / "index.html").read_text()
-    assert '<section id="b"' in text and problems(out) == []
+    assert '<section id="b"' in text and '<section id="b_sites"' in text and problems(out) == []
     assert {path.stem for path in (out / "figures").glob("*.json")} == NAMES
-    assert {path.stem for path in (out / "tables").glob("*.json")} == {"b_plan", "b_effects", "b_arms", "b_power"}
+    assert {path.stem for path in (out / "tables").glob("*.json")} == {
+        "b_plan", "b_effects", "b_arms", "b_power", "b_site_model", "b_site_cells", "b_site_overlap",
+    }  # fmt: skip
     words = re.sub(r"<svg.*?</svg>|<[^>]*>", " ", text, flags=re.DOTALL)
     assert "nan" not in words.lower().split()
     assert ("decides nothing" in words) == (status == "exploratory")
@@ -81,7 +87,7 @@ def test_numbers_of_the_text_are_the_tables(page: tuple[str, Path, dict[str, Any
 def test_nothing_is_drawn_outside_the_canvas(page: tuple[str, Path, dict[str, Any]]) -> None:
     tables = page[2]
     chosen = [figure for figure in known() if figure.name in NAMES]
-    assert len(chosen) == 4
+    assert len(chosen) == 5
     for figure in chosen:
         check_inside(figure, tables)
         assert figure.alt(tables).endswith(".")

@@ -7,13 +7,15 @@
 # pilot_experiment_b   tokens (pilot), calibration trace, plan -> proposal.json, cells, b_* tables
 # run_experiment_b     tokens (confirmatory), lock             -> cells
 # decide_experiment_b  cells, lock                             -> result.json, b_* tables
+# measure_sites        tokens, calibration trace               -> b_site* tables (single substitutions, exploratory; snakemake b_sites)
 B_TABLES = ("b_plan", "b_arms", "b_pairs", "b_effects", "b_power")
-B_FIGURES = ("b_effects", "b_arms", "b_mass", "b_pairs")
+B_SITES = ("b_sites", "b_site_model", "b_site_cells", "b_site_overlap")
 B_PLAN = ("prereg/experiment_b.yaml", "prereg/experiment_b.md")
 # The pages of Experiment B are confirmatory, or a pilot's: they do not mix with the experiment's own page.
 B_PAGES = {
-    "experiment_b": "decide_experiment_b",
-    "experiment_b_pilot": "pilot_experiment_b",
+    "experiment_b": ("decide_experiment_b", B_TABLES),
+    "experiment_b_pilot": ("pilot_experiment_b", B_TABLES),
+    "b_sites": ("measure_sites", B_SITES),
 }
 
 
@@ -22,7 +24,9 @@ ruleorder: report_experiment_b > render_report
 
 def b_folder(wildcards):
     """Folder of the stage whose tables a page of Experiment B shows."""
-    return f"results/{wildcards.experiment}/{B_PAGES[wildcards.page]}/{MODEL}/{CORPUS}"
+    return (
+        f"results/{wildcards.experiment}/{B_PAGES[wildcards.page][0]}/{MODEL}/{CORPUS}"
+    )
 
 
 rule pilot_experiment_b:
@@ -97,17 +101,37 @@ rule decide_experiment_b:
         " --input cells={input.cells:q} --input lock={input.lock:q} --out {params.out:q} --log {log:q}"
 
 
+rule measure_sites:
+    input:
+        tokens="results/{experiment}/tokenize_corpus/{model}/{corpus}/tokens.parquet",
+        calibration="results/{experiment}/capture_traces/{model}/{corpus}/calibration/trace.safetensors",
+        plan="prereg/experiment_b.yaml",
+        model=model_files,
+    output:
+        tables=[
+            f"results/{{experiment}}/measure_sites/{{model}}/{{corpus}}/{table}.parquet"
+            for table in B_SITES
+        ],
+        run="results/{experiment}/measure_sites/{model}/{corpus}/run.json",
+    log:
+        "results/{experiment}/measure_sites/{model}/{corpus}/measure_sites.log",
+    params:
+        cfg=cfg("measure_sites"),
+        code=code("measure_sites"),
+        out=subpath(output.run, parent=True),
+    shell:
+        "python -m expertmiss measure_sites --cfg {params.cfg:q} --code {params.code} --experiment {wildcards.experiment}"
+        " --input tokens={input.tokens:q} --input calibration={input.calibration:q} --input plan={input.plan:q} --out {params.out:q} --log {log:q}"
+
+
 rule draw_experiment_b:
     input:
         run=lambda wildcards: f"{b_folder(wildcards)}/run.json",
         tables=lambda wildcards: [
-            f"{b_folder(wildcards)}/{table}.parquet" for table in B_TABLES
+            f"{b_folder(wildcards)}/{table}.parquet"
+            for table in B_PAGES[wildcards.page][1]
         ],
     output:
-        figures=[
-            f"results/{{experiment}}/draw_{{page}}/svg/{figure}.svg"
-            for figure in B_FIGURES
-        ],
         run="results/{experiment}/draw_{page}/run.json",
     log:
         "results/{experiment}/draw_{page}/make_figures.log",

@@ -29,7 +29,7 @@ def draw(tables: Tables) -> matplotlib.figure.Figure:
         axes.hlines(places[chosen], part["low"], part["high"], color=colour, linewidth=0.9)
         axes.hlines(places[chosen], part["low_equivalence"], part["high_equivalence"], color=colour, linewidth=2.2)
         axes.plot(part["estimate"], places[chosen], color=colour, marker=marker, linestyle="none", label=role)
-    axes.set_yticks(places, rows["comparison"].str.replace("_", " ").tolist(), color=INK)
+    axes.set_yticks(places, rows["comparison"].tolist(), color=INK)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlabel("NLL, heavy minus light (nats per token)")
     legend(figure, axes)

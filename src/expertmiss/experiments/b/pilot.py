@@ -128,7 +128,12 @@ def propose(
         )
     else:
         made = decision_rules(rules, levels.mu[primary], delta)
+        passed = float(own["passed"].mean())
         try:
+            if passed < rules["documents_share"]:
+                raise UserError(
+                    f"the manipulation check passes in {100 * passed:.0f} % of the pilot documents, {100 * rules['documents_share']:.0f} % are needed"
+                )
             numbers["n"] = find_size(judge, rules, made, own)
         except UserError as problem:
             numbers["refusal"] = str(problem)

@@ -43,7 +43,7 @@ TERMS = {"rank": "rank (per place)", "weight": "gate weight (per 0.1)", "gap": "
 def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path, calibration: Path, plan: Path) -> None:
     """Write the tables and ``run.json`` into ``out``.
 
-    ``cfg``: ``model``, ``host.name``, ``corpus.name``, ``emulate.torch_threads``, ``b``, ``stats``.
+    ``cfg``: ``model``, ``host.name``, ``corpus.name``, ``emulate.torch_threads``, ``b`` (``site_*``, ``sites``), ``stats.confidence``.
 
     Raises:
         UserError: documents without room for a site, or that do not fit the model.
