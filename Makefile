@@ -8,11 +8,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 CORE := CMakeLists.txt $(shell find src/core -type f)
+# Of llama.cpp: RPC devices for the engine's tests; nothing that the engine does not link. A CUDA build: docs/engine.md.
+LLAMA_CMAKE ?= -DGGML_RPC=ON -DLLAVA_BUILD=OFF -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF
 # --config takes every word up to the next option, so a target behind it needs --cores in between.
 SNAKEMAKE := $(BIN)/snakemake --config experiment=$(EXPERIMENT) $(if $(OVERRIDES),'overrides=[$(OVERRIDES)]') --cores $(CORES)
 
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-dev reproduce figures report card ui test test-all asan lint format config-docs clean
+.PHONY: help setup setup-dev setup-engine reproduce figures report card ui test test-all asan lint format config-docs clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,8 +31,16 @@ $(VENV)/.setup-dev: $(VENV)/.setup
 	$(PIP) --no-build-isolation --editable ".[dev]"
 	@touch $@
 
+$(VENV)/.setup-engine: $(VENV)/.setup $(shell find src/engine -type f)
+	@echo "building llama.cpp (first time: 4 to 15 minutes on 2 cores) and the engine"
+	CMAKE_ARGS="$(LLAMA_CMAKE)" $(PIP) --no-build-isolation --editable ".[engine]"
+	$(BIN)/expertmiss engine build
+	@touch $@
+
 setup: $(VENV)/.setup ## virtual environment with pinned packages, compiled core
 setup-dev: $(VENV)/.setup-dev ## the same with the tools for tests
+
+setup-engine: $(VENV)/.setup-engine ## llama.cpp and the engine on it (docs/engine.md)
 
 reproduce: setup ## the quick study: results/default and reports/default (EXPERIMENT=..., OVERRIDES='"policy=rule_015"')
 	$(SNAKEMAKE)
@@ -48,11 +58,11 @@ card: setup ## describe the built-in model anew: models/builtin/README.md
 ui: setup ## browse the results in MLflow
 	$(BIN)/expertmiss ui
 
-test: setup-dev ## tests that need only what pip installs
-	$(BIN)/python -m pytest -m "not system" --numprocesses 2 --dist loadgroup
+test: setup-dev setup-engine ## tests that need only what pip installs
+	EXPERTMISS_REQUIRE_ENGINE=1 $(BIN)/python -m pytest -m "not system" --numprocesses 2 --dist loadgroup
 
-test-all: setup-dev lint asan ## every test: adds Debian packages' tests, sanitizers and linters
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
+test-all: setup-dev setup-engine lint asan ## every test: adds Debian packages' tests, sanitizers and linters
+	EXPERTMISS_REQUIRE_ENGINE=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 
 asan: setup-dev ## the core's tests under ASan and UBSan
 	PYTHON=$(BIN)/python bash tests/core/run_sanitized.sh

@@ -27,6 +27,7 @@ include: "workflow/rules/common.smk"
 wildcard_constraints:
     model=MODEL,
     corpus=CORPUS,
+    type="F32|F16|BF16|Q8_0|Q4_0",
     split="train|calibration|pilot|exploratory|confirmatory|generation",
     study="e1|e2|e4",
     page="experiment_b|experiment_b_pilot|b_sites",
@@ -61,6 +62,7 @@ include: "workflow/rules/experiment_b.smk"
 include: "workflow/rules/generate.smk"
 include: "workflow/rules/report.smk"
 include: "workflow/rules/tracking.smk"
+include: "workflow/rules/engine.smk"
 
 
 rule report:

@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "check.hpp"
+#include "math.hpp"
 
 namespace expertmiss {
 namespace {
@@ -16,21 +17,23 @@ bool is_one_of(const Variant& value) {
     return (std::holds_alternative<Ones>(value) || ...);
 }
 
-/// Whether substitutes are the first residents in rank order: then a step looks no further than to as many as it may
-/// need.
-bool takes_first_residents(const Policy& policy) {
-    return is_one_of<SubstituteAll, FirstChoice, Threshold, Cumulative>(policy.rule) &&
-           is_one_of<RouterRank>(policy.chooser);
+/// What a step looks for below the ranks that it always looks at. A rule or chooser that is not known here gets the
+/// whole row.
+RankSearch search_of(const Model& model, const Policy& policy) {
+    const bool substitutes = is_one_of<SubstituteAll, FirstChoice, Threshold, Cumulative>(policy.rule);
+    const bool any_order = is_one_of<Random, MatchedRandom>(policy.chooser);  // they list all their candidates
+    if (is_one_of<FetchAll, DropCold, MaxRank>(policy.rule) || (substitutes && any_order)) return RankSearch::nothing;
+    if (substitutes && is_one_of<RouterRank>(policy.chooser)) return RankSearch::residents;
+    if (is_one_of<CachePrior>(policy.rule)) return RankSearch::favoured;
+    const auto* margin = std::get_if<ScoreMargin>(&policy.rule);
+    const bool known = margin != nullptr && model.gating == Gating::softmax && margin->alpha < 1.0;
+    return known && (any_order || is_one_of<RouterRank>(policy.chooser)) ? RankSearch::margin : RankSearch::whole_row;
 }
 
-/// How many ranks must be in order for every step, apart from a search for residents: all, unless the rule is known to
-/// look no further, and the chooser to take its candidates in any order.
+/// How many ranks every step looks at.
 int least_ranks(const Model& model, const Policy& policy) {
     if (const auto* limited = std::get_if<MaxRank>(&policy.rule)) return std::min(limited->limit, model.candidates());
-    const bool looks_at_s = is_one_of<FetchAll, DropCold>(policy.rule) || takes_first_residents(policy) ||
-                            (is_one_of<SubstituteAll, FirstChoice, Threshold, Cumulative>(policy.rule) &&
-                             is_one_of<Random, MatchedRandom>(policy.chooser));
-    return looks_at_s ? model.top_k : model.candidates();
+    return std::min(model.top_k + is_one_of<ScoreMargin>(policy.rule), model.candidates());
 }
 
 }  // namespace
@@ -45,8 +48,8 @@ Stepper::Stepper(Model model, Policy policy, int capacity, std::vector<std::vect
       check_(check || (kAlwaysCheck && !policy_.mutants.any())),
       global_(policy_.scope == Scope::global),
       needs_lse_(kl || (model_.gating == Gating::softmax && !model_.normalise)),
-      by_residents_(takes_first_residents(policy_)),
-      least_ranks_(least_ranks(model_, policy_)),
+      search_(search_of(model_, policy_)),
+      least_ranks_(search_ == RankSearch::whole_row ? model_.candidates() : least_ranks(model_, policy_)),
       ranker_(model_, model_.candidates(), policy_.mutants.tie_higher_id),
       counters_(model_.layers) {
     if (std::holds_alternative<Opt>(policy_.eviction))
@@ -80,19 +83,32 @@ void Stepper::reset(int document) {
     for (std::size_t pool = 0; pool < pools_.size(); ++pool) pools_[pool]->reset(orders_[pool]);
 }
 
-/// Puts as many ranks in order as hold a substitute for every miss. Among them at most K residents are taken or lost to
-/// fetches (one each for a miss), and one to every landing.
+/// Puts as many ranks in order as the step may look at, given the residents before it.
 void Stepper::extend_row(const Row& row, const Pool& pool, int base) {
-    int found = 0, looked = model_.top_k;
-    bool all_hit = pool.queue_size == 0;
-    for (int rank = 0; all_hit && rank < model_.top_k; ++rank) all_hit = pool.resident(base + row.ids[rank]);
-    if (all_hit) return;
-    const int needed = model_.top_k + pool.queue_size;
-    while (looked < row.depth) {
-        ranker_.extend(std::min(looked + kMoreRanks, row.depth));
+    const int k = model_.top_k,
+              pending = pool.queue_size;  // a landing changes at most two residents of the ranks seen
+    const auto resident = [&](int rank) { return pool.resident(base + row.ids[rank]); };
+    int residents = 0, others = 0, looked = 0, always = 0;
+    double lowest = 0.0;
+    if (search_ == RankSearch::residents) {
+        // Each of at most K misses takes a resident or evicts one.
+        for (; looked < k; ++looked) others += !resident(looked);
+        if (others == 0 && pending == 0) return;
+    } else if (search_ == RankSearch::favoured) {
+        always = std::get<CachePrior>(policy_.rule).always;
+    } else {
+        if (row.depth == k) return;
+        // Below this e^(z - z_(K+1)) is under 1 - alpha, whatever the rounding.
+        lowest = core_log(1.0 - std::get<ScoreMargin>(policy_.rule).alpha) - 1e-9;
+    }
+    for (int end = least_ranks_; looked < row.depth; end += kMoreRanks) {
+        ranker_.extend(std::min(end, row.depth));
         for (; looked < std::min(ranker_.ordered(), row.depth); ++looked)
-            found += pool.resident(base + row.ids[looked]);
-        if (found >= needed) return;
+            ++(looked < always || resident(looked) ? residents : others);
+        const bool enough = search_ == RankSearch::margin      ? row.z64[looked - 1] - row.z64[k] < lowest
+                            : search_ == RankSearch::residents ? residents >= k + pending
+                                                               : std::min(residents, others) > k + pending;
+        if (enough) return;
     }
 }
 
@@ -105,7 +121,7 @@ const StepBase& Stepper::step(int layer, const Logit* z, bool whole_row) {
     StepBase& step = *steps_[global_ ? 0 : layer];
     const int in_pool = layer_in_pool(layer);
     const Row row = ranker_.rank(z, layer, whole_row ? model_.candidates() : least_ranks_, whole_row || needs_lse_);
-    if (by_residents_) extend_row(row, step.pool, in_pool * model_.experts);
+    if (!whole_row && search_ > RankSearch::whole_row) extend_row(row, step.pool, in_pool * model_.experts);
     step.run(document_, layer, in_pool, row, counters_.data() + (layer - in_pool));
     if (global_) next_layer_ = (layer + 1) % model_.layers;
     if (check_) check_step(step, document_, layer);

@@ -14,6 +14,10 @@
 
 namespace expertmiss {
 
+/// Which ranks a step looks at beyond a fixed number: none or all; or as many as hold enough residents, enough both of
+/// those that cache_prior favours and of the others, or all scores within score_margin's margin.
+enum class RankSearch { nothing, whole_row, residents, favoured, margin };
+
 class Stepper {
   public:
     /// Throws std::invalid_argument for what check_policy refuses, and for eviction opt, which needs the future.
@@ -54,8 +58,8 @@ class Stepper {
     const std::vector<std::vector<int>> orders_;
     const bool log_, check_, global_;
     const bool needs_lse_;
-    const bool by_residents_;  // substitutes are the first residents in rank order
-    const int least_ranks_;    // that every step looks at
+    const RankSearch search_;
+    const int least_ranks_;  // that every step looks at
     std::vector<std::unique_ptr<Pool>> pools_;
     std::vector<std::unique_ptr<StepBase>> steps_;
     Ranker ranker_;

@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from expertmiss import __version__
+from expertmiss.engine.commands import engine
 from expertmiss.errors import UserError, suggest
 from expertmiss.stages import STAGES, Context
 
@@ -304,6 +305,9 @@ def train_builtin(arguments: tuple[str, ...]) -> None:
     from expertmiss.models.train import main as train
 
     train(list(arguments))
+
+
+cli.add_command(engine)
 
 
 def main(arguments: list[str] | None = None) -> Any:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from expertmiss import _core
 from expertmiss.emulate.agreement import FirstDifference, eps, first_differences
 from expertmiss.emulate.emulator import Emulated, Emulator
-from expertmiss.emulate.replay import recorded_trace
+from expertmiss.emulate.replay import open_loop, recorded_trace
 from expertmiss.emulate.rows import Row
 from expertmiss.models.load import load_model
 from expertmiss.policies import simulate
@@ -40,14 +38,6 @@ def row(name: str, policy: dict[str, Any], capacity: int = CAPACITY) -> Row:
 
 
 ROWS = [row(name, policy) for name, policy in POLICIES.items()]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @cache
@@ -154,6 +144,15 @@ def test_2_replay_of_recorded_logits_decides_identically(name: str) -> None:
     for meter, values in result.items():
         if meter not in ("log", "document"):
             np.testing.assert_array_equal([emulated.meters[meter][index] for _, emulated in documents], values, err_msg=meter)
+
+
+def test_3_open_loop_of_the_reference_is_its_closed_loop() -> None:
+    emulated, _ = whole(3)
+    assert emulated.decisions is not None
+    logits = [layer[0][0] for layer in emulated.decisions.logits]
+    meta = Emulator(builtin()[0], ROWS[:1]).meta
+    (opened,) = open_loop(logits, ROWS[:1], np.zeros((6, 256), dtype=np.int64), 3, meta)
+    assert opened == {name: values[0].sum() for name, values in emulated.meters.items()}
 
 
 def test_3_open_loop_of_a_policy_differs_from_its_closed_loop() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -109,6 +110,8 @@ def test_a_run_stopped_at_any_write_goes_on(folders: dict[str, Path], tmp_path: 
 
 DIES = """
 import os, signal, sys
+import torch
+torch.set_num_threads(1)
 from pathlib import Path
 from expertmiss.emulate import stream
 from tests.emulate.test_stream import ROWS, TEXTS
@@ -197,5 +200,8 @@ def test_damaged_checkpoints_and_foreign_work_are_refused(folders: dict[str, Pat
     StreamedEmulator(folders["olmoe"], ROWS).run({3: TEXTS[3]}, work)
     with pytest.raises(UserError, match="holds parts of another run"):
         StreamedEmulator(folders["olmoe"], ROWS).run(TEXTS, work)
+    os.utime(next(folders["olmoe"].glob("*.safetensors")), (1, 1))
+    with pytest.raises(UserError, match="holds parts of another run"):
+        StreamedEmulator(folders["olmoe"], ROWS).run({3: TEXTS[3]}, work)
     with pytest.raises(UserError, match="no documents"):
         StreamedEmulator(folders["olmoe"], ROWS).run({}, tmp_path / "none")

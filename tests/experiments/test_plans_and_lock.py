@@ -56,6 +56,11 @@ def test_few_residents_are_flagged() -> None:
     assert flags == {0.02: True, 0.25: False}
 
 
+def test_shares_that_cannot_hold_a_token_s_own_experts_are_left_out() -> None:
+    options = {**compose(ROOT, "study")["e1"], "residency": [0.125, 0.5]}
+    assert {item.residency for item in plan("e1", options, CLAIMS, 32, 8)} == {0.25, 0.5}
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     (tmp_path / "config").mkdir()

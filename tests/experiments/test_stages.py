@@ -14,8 +14,10 @@ from safetensors.numpy import load_file, save_file
 from expertmiss.emulate import stage as emulation
 from expertmiss.errors import UserError
 from expertmiss.experiments import e4, judge
+from expertmiss.experiments.plans import load_claims
 from expertmiss.files import read_json, write_json
 from expertmiss.policies import request_counts, simulate
+from expertmiss.stats.tables import read_table, write_table
 from expertmiss.traces import capture
 from expertmiss.traces.format import Trace
 from tests.experiments.tiny_study import CLAIMS, CONTEXT, STUDIES, analyse, emulate, make_setting, statistics
@@ -85,10 +87,11 @@ def test_the_open_loop_is_the_simulator_on_a_lossless_trace(emulated: Path, sett
     }
     rows = opened[opened["policy"] == "threshold_015"].set_index("document")
     meters = simulate(trace, rule, int(rows["capacity"].iloc[0]), counts=counts)
-    for place, document in enumerate(meters["document"]):
-        if document in rows.index:
-            assert meters["hits"][place].sum() == rows.loc[document, "hits"]
-            assert meters["substituted"][place].sum() == rows.loc[document, "substituted"]
+    shared = [(place, document) for place, document in enumerate(meters["document"]) if document in rows.index]
+    assert len(shared) == 5
+    for place, document in shared:
+        assert meters["hits"][place].sum() == rows.loc[document, "hits"]
+        assert meters["substituted"][place].sum() == rows.loc[document, "substituted"]
 
 
 def test_open_and_closed_loop_agree_without_substitution_and_differ_with_it(emulated: Path) -> None:
@@ -145,6 +148,41 @@ def test_statistics_agree_with_the_cells(analysed: Path) -> None:
     np.testing.assert_allclose(sums[sums.notna() & (sums != 0)], 1.0)
 
 
+def test_e2_statistics_agree_with_the_cells(analysed: Path) -> None:
+    cells = pd.read_parquet(analysed / "e2" / "cells.parquet")
+    totals = cells.groupby(["arm", "family", "policy"])[["nll", "mass", "substituted", "fetches", "heaviest"]].sum()
+    found = pd.read_parquet(analysed / "a2" / "e2_statistics.parquet").set_index(["claim", "statistic"])["estimate"]
+    for name, column in (("mass", "mass"), ("share of calls", "substituted"), ("fetches", "fetches"), ("heaviest weight", "heaviest")):
+        assert found["C2", f"r of {name}"] == pytest.approx(totals.loc["protected", "nll"].corr(totals.loc["protected", column]))
+    rest = totals.loc["protected"].drop("max_rank")
+    assert found["C2", "r of mass without max_rank"] == pytest.approx(rest["nll"].corr(rest["mass"]))
+    ahead = found["C2", "r of mass"] - abs(found["C2", "r of fetches"])
+    assert found["C2", "r of mass minus |r| of fetches"] == pytest.approx(ahead)
+    other = totals.loc["unprotected"].droplevel("family")
+    assert found["C2b", "r of mass"] == pytest.approx(other["nll"].corr(other["mass"]))
+    other = other.drop("score_margin_05")
+    assert found["C2b", "r of mass without score_margin_05"] == pytest.approx(other["nll"].corr(other["mass"]))
+
+
+def test_choosers_gaps_and_repeats_agree_with_the_cells(analysed: Path) -> None:
+    cells, opened = (pd.read_parquet(analysed / "e1" / f"{name}.parquet") for name in ("cells", "open_loop"))
+    nll = cells[cells["residency"] == 0.25].groupby("policy")[["nll", "scored"]].sum()
+    choosers = pd.read_parquet(analysed / "a1" / "e1_choosers.parquet").set_index("policy")
+    for policy, row in choosers.iterrows():
+        change = (nll.loc[policy, "nll"] - nll.loc[row["base"], "nll"]) / nll.loc[policy, "scored"]
+        assert row["estimate"] == pytest.approx(np.expm1(change)) and row["base"] == policy.split("/")[0]
+    gap = pd.read_parquet(analysed / "a1" / "e1_gap.parquet")
+    row = gap[(gap["policy"] == "substitute_all") & (gap["measure"] == "hit_rate")].iloc[0]
+    sums = [frame[frame["policy"] == "substitute_all"][["hits", "calls"]].sum() for frame in (cells, opened)]
+    assert (
+        row["estimate"] == pytest.approx(sums[0]["hits"] / sums[0]["calls"] - sums[1]["hits"] / sums[1]["calls"]) and row["estimate"] != 0
+    )
+    e4_cells = pd.read_parquet(analysed / "e4" / "cells.parquet").groupby("policy")[["reswaps", "substituted"]].sum()
+    repeats = pd.read_parquet(analysed / "a4" / "e4_reswaps.parquet").set_index("policy")["estimate"]
+    for policy, share in repeats.items():
+        assert share == pytest.approx(e4_cells.loc[policy, "reswaps"] / e4_cells.loc[policy, "substituted"])
+
+
 def test_c4_effects_come_from_the_right_rows(analysed: Path) -> None:
     cells = pd.read_parquet(analysed / "e4" / "cells.parquet")
     totals = cells.groupby("policy")[["nll", "scored"]].sum()
@@ -163,6 +201,63 @@ def test_quick_runs_are_not_judged_and_full_ones_say_why(analysed: Path, tmp_pat
         table = pd.read_parquet(tmp_path / "results" / str(quick) / "claims.parquet")
         assert set(table["verdict"]) == expected
         assert not table["verdict"].str.contains("reproduced").any()
+
+
+def test_other_claims_than_the_locked_ones_are_refused_wherever_they_are_given(
+    analysed: Path, setting: dict[str, Any], tmp_path: Path
+) -> None:
+    eased = tmp_path / "claims.yaml"
+    eased.write_text(CLAIMS.read_text().replace("min_clusters: 40", "min_clusters: 1"))
+    cfg = {"report": {"quick": False}, "model": {"substrate": "random_weights", "name": "tiny"}}
+    with pytest.raises(UserError, match="not a file that plan 'claims' locked"):
+        judge.run(cfg, out=tmp_path, context=CONTEXT, statistics=statistics(analysed), claims=eased)
+    folder = analysed / "e4"
+    with pytest.raises(UserError, match="not a file that plan 'claims' locked"):
+        e4.run(
+            {"stats": setting["config"]["stats"]}, out=tmp_path, context=CONTEXT, cells=folder / "cells.parquet",
+            open_loop=folder / "open_loop.parquet", nll=folder / "nll.safetensors", claims=eased,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"), [("confidence", 0.5, "coverage 0.5"), ("split", "pilot", "judged on 'exploratory'")]
+)
+def test_statistics_on_other_terms_are_refused(analysed: Path, tmp_path: Path, column: str, value: Any, message: str) -> None:
+    source = analysed / "a2" / "e2_statistics.parquet"
+    write_json(tmp_path / "run.json", read_json(source.parent / "run.json"))
+    changed = read_table(source)
+    write_table(tmp_path / source.name, changed.frame.assign(**{column: value}), changed.labels, changed.sources)
+    cfg = {"report": {"quick": False}, "model": {"substrate": "random_weights", "name": "tiny"}}
+    with pytest.raises(UserError, match=message):
+        judge.run(cfg, out=tmp_path / "out", context=CONTEXT, statistics=[tmp_path / source.name], claims=CLAIMS)
+
+
+def test_too_few_residents_are_not_judged(analysed: Path, tmp_path: Path) -> None:
+    source = analysed / "a2" / "e2_statistics.parquet"
+    write_json(tmp_path / "run.json", read_json(source.parent / "run.json"))
+    changed = read_table(source)
+    write_table(tmp_path / source.name, changed.frame.assign(few_residents=True, clusters=99), changed.labels, changed.sources)
+    cfg = {"report": {"quick": False}, "model": {"substrate": "random_weights", "name": "tiny"}}
+    judge.run(cfg, out=tmp_path / "results", context=CONTEXT, statistics=[tmp_path / source.name], claims=CLAIMS)
+    table = pd.read_parquet(tmp_path / "results" / "claims.parquet").set_index("claim")
+    assert set(table.loc[["C2", "C2a", "C2b"], "verdict"]) == {"not testable here"}
+
+
+def test_the_first_targets_left_out_are_the_claims_own() -> None:
+    assert load_claims(CLAIMS)["first_targets_left_out"] == emulation.FIRST_TARGET
+
+
+def test_short_pieces_are_refused(emulated: Path, setting: dict[str, Any], tmp_path: Path) -> None:
+    tensors = load_file(emulated / "e4" / "nll.safetensors")
+    marks = np.zeros_like(tensors["topic_change"])
+    marks[:, 100], marks[:, 200] = 2, 1
+    save_file({**tensors, "topic_change": marks}, tmp_path / "nll.safetensors")
+    folder = emulated / "e4"
+    with pytest.raises(UserError, match=r"raise corpus\.shift_piece_tokens above 129"):
+        e4.run(
+            {"stats": setting["config"]["stats"]}, out=tmp_path / "out", context=CONTEXT, cells=folder / "cells.parquet",
+            open_loop=folder / "open_loop.parquet", nll=tmp_path / "nll.safetensors", claims=CLAIMS,
+        )  # fmt: skip
 
 
 def test_statistics_made_under_other_claims_are_refused(analysed: Path, tmp_path: Path) -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import pearsonr, spearmanr
+from scipy.stats import t as student
 
 from expertmiss.corpora.topic_shift import DOCUMENT_CHANGE, TOPIC_CHANGE, flags
 from expertmiss.emulate.attribute import EDGES, SUBSTITUTE, attribute
 from expertmiss.experiments.cells import order_reversals
 from expertmiss.experiments.e1 import spared
 from expertmiss.experiments.e2 import correlations, within_domain_spearman
-from expertmiss.experiments.e4 import bin_means, shift_contrast, simultaneous_band, windows
+from expertmiss.experiments.e4 import _adjust, _tests, bin_means, shift_contrast, simultaneous_band, windows
+from expertmiss.stats.bootstrap import ClusterBootstrap
 
 
 def test_shares_spared_by_hand() -> None:
@@ -127,3 +130,30 @@ def test_attribution_conserves_calls_mass_and_loss(seed: int) -> None:
     assert found.calls.sum() == kept.sum()
     np.testing.assert_allclose(found.mass.sum(), calls["weight"][kept].sum())
     np.testing.assert_allclose(found.loss.sum(), change[16:].sum())
+
+
+def test_a_lower_loss_has_a_small_p_and_a_higher_one_a_large_p() -> None:
+    values = np.random.default_rng(2).normal(-0.5, 1, 60)
+    bootstrap = ClusterBootstrap(np.arange(60), resamples=200)
+    rows = _tests("x", values, -values, bootstrap)
+    expected = student.cdf(values.mean() / (values.std(ddof=1) / np.sqrt(60)), 59)
+    assert rows[0]["p"] == pytest.approx(expected) and rows[0]["p"] < 0.01
+    assert rows[1]["p"] == pytest.approx(1 - expected) and rows[0]["estimate"] == pytest.approx(values.mean())
+
+
+def test_a_rule_needs_both_parts_and_rules_are_corrected_by_holm() -> None:
+    frame = pd.DataFrame({"part": list("abab"), "family": ["x", "x", "y", "y"], "p": [0.001, 0.01, 0.04, 0.03]})
+    found = _adjust(frame)
+    assert found["p_rule"].tolist() == [0.01, 0.01, 0.04, 0.04]
+    np.testing.assert_allclose(found["p_holm"], [0.02, 0.02, 0.04, 0.04])
+
+
+def test_an_undefined_small_sample_has_no_sign() -> None:
+    only = lambda totals: np.where(totals[:, 0] > 1, 1.0, np.nan)
+    found = order_reversals(only, np.array([[1.0]] * 2 + [[0.0]] * 14), 300, 0.125, 1)
+    assert found["estimate"] == 0.0
+
+
+def test_no_columns_give_no_intervals() -> None:
+    found = ClusterBootstrap(np.arange(5), resamples=10).interval(lambda totals: totals[:, 0] / totals[:, 1], np.zeros((5, 2, 0)))
+    assert found.estimate.shape == found.low.shape == (0,)

@@ -89,22 +89,22 @@ def test_c2b(r: tuple[float, ...], policies: int, outcome: str) -> None:
 
 
 def c4(p: dict[str, float], low: dict[str, float] | None = None, documents: int = 60) -> pd.DataFrame:
-    """Corrected p and lower bounds by "<part> <rule>"."""
+    """Corrected p by base rule (both parts of a rule share it) and lower bounds by "<part> <rule>"."""
     rows = [
-        {"claim": "C4", "statistic": key, "part": key[0], "family": key[2:], "p_holm": value, "low": (low or {}).get(key, -1.0), "clusters": documents, "documents": documents}
-        for key, value in p.items()
+        {"claim": "C4", "statistic": f"{part} {family}", "part": part, "family": family, "p_holm": value, "low": (low or {}).get(f"{part} {family}", -1.0),
+         "clusters": documents, "documents": documents}
+        for family, value in p.items() for part in "ab"
     ]  # fmt: skip
     return pd.DataFrame(rows)
 
 
 def test_c4() -> None:
-    small = {"a x": 0.02, "b x": 0.02, "a y": 0.9, "b y": 0.9}
-    assert judge_c4(c4(small), RULES).outcome == HOLDS
-    assert judge_c4(c4(small, documents=59), RULES).outcome == INCONCLUSIVE
-    crossed = {"a x": 0.02, "b x": 0.9, "a y": 0.9, "b y": 0.02}  # each part under another rule
-    assert judge_c4(c4(crossed), RULES).outcome == INCONCLUSIVE
-    large = dict.fromkeys(small, 0.9)
-    assert judge_c4(c4(large, {"a x": 0.1, "a y": 0.1}), RULES).outcome == FAILS
+    assert judge_c4(c4({"x": 0.024, "y": 0.9}), RULES).outcome == HOLDS
+    assert judge_c4(c4({"x": 0.025, "y": 0.9}), RULES).outcome == INCONCLUSIVE
+    assert judge_c4(c4({"x": 0.01, "y": 0.9}, documents=59), RULES).outcome == INCONCLUSIVE
+    large = {"x": 0.9, "y": 0.9}
+    for part in "ab":
+        assert judge_c4(c4(large, {f"{part} x": 0.1, f"{part} y": 0.1}), RULES).outcome == FAILS
     assert judge_c4(c4(large, {"a x": 0.1, "b y": 0.1}), RULES).outcome == INCONCLUSIVE
 
 
@@ -115,6 +115,6 @@ def test_too_few_clusters_decide_nothing(claim: str) -> None:
         "r of mass": (0.9, 0.8, 0.99), "r of mass without a": (0.9, 0.8, 1.0), "r of mass minus |r| of share of calls": (0.1, 0.01, 0.2),
         "rho of inputs, mean of policies": (0, -0.1, 0.1),
     }  # fmt: skip
-    frame = c4({"a x": 0.01, "b x": 0.01}) if claim == "C4" else table(claim, rows)
+    frame = c4({"x": 0.01}) if claim == "C4" else table(claim, rows)
     verdict = JUDGES[claim][1](frame.assign(clusters=39), RULES)
     assert verdict.outcome == INCONCLUSIVE and "39" in verdict.why

@@ -15,7 +15,10 @@ from expertmiss.experiments.b.plan import DECISION, NAME, PLAN
 from expertmiss.experiments.b.register import check_experiment
 from expertmiss.experiments.lock import CHANGED, DEVIATIONS, LOCK, accept, lock, stands, verify
 from expertmiss.files import read_json, sha256_file, write_json
+from expertmiss.provenance import Labels
 from expertmiss.stats.tables import read_table
+from expertmiss.tracking.describe import tags
+from expertmiss.tracking.runs import Run
 from tests.experiments_b.tiny_b import lock_project, make_project, propose_anyway, run_confirmatory, run_decision, run_pilot
 
 RESULT = f"prereg/{NAME}.result.json"
@@ -71,6 +74,7 @@ def test_outputs_carry_the_lock(finished: dict[str, Any]) -> None:
     for stage in ("run_experiment_b", "decide_experiment_b"):
         run = read_json(finished["here"] / stage / "builtin" / "builtin_b" / "run.json")
         assert run["config"]["lock"] == digest and run["labels"]["status"] == "confirmatory"
+        assert tags(Run(folder, stage, run, Labels.of(run["labels"])), "")["lock"] == digest
     assert finished["result"]["lock"] == digest
 
 

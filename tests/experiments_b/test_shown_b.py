@@ -36,7 +36,7 @@ def tables_of(status: str) -> dict[str, pd.DataFrame]:
     frame = invented(1200)
     tables |= {"b_site_model": fit(frame, 0.95), "b_site_cells": cells_of(frame, 0.95), "b_site_overlap": overlap(frame)}
     if status == "confirmatory":
-        tables["b_effects"] = with_verdict(tables["b_effects"], RESULT)
+        tables["b_effects"] = with_verdict(tables["b_effects"], RESULT, 40)
     return tables
 
 
@@ -74,6 +74,7 @@ def test_the_page_is_whole(page: tuple[str, Path, dict[str, Any]]) -> None:
     assert "nan" not in words.lower().split()
     assert ("decides nothing" in words) == (status == "exploratory")
     assert ('<p class="verdict"><strong>few heavy substitutions cost more' in text) == (status == "confirmatory")
+    assert ("Claim C3: same direction" in words) == (status == "confirmatory")
     assert ("abcabcabcabc" in words) == (status == "confirmatory")
 
 

@@ -29,6 +29,7 @@ POLICIES = {
         "admission": {"name": "background", "beta": 0.5, "delay": 1},
     },
     "random": {"miss_rule": {"name": "first_choice"}, "chooser": {"name": "random", "seed": 3}, "admission": {"name": "every_miss"}},
+    "global": {"miss_rule": {"name": "first_choice"}, "scope": "global"},
 }  # fmt: skip
 ARMS = [Row(name, {"name": name, "initial": "warm", **policy}, 5) for name, policy in POLICIES.items()]
 LENGTHS = (12, 9, 12, 5)
@@ -123,8 +124,5 @@ def test_what_does_not_fit_is_refused(model: Any) -> None:
     carried = Row("carried", {**ARMS[0].policy, "state": "carry"}, 5)
     with pytest.raises(UserError, match="policy carried: state 'carry' outlives a problem"):
         ArmDecoder(model, [carried], 1, counts(3))
-    shared = Row("shared", {**ARMS[0].policy, "scope": "global"}, 5)
-    with pytest.raises(UserError, match="policy shared: a pool shared by layers"):
-        ArmDecoder(model, [shared], 1, counts(3))
     with pytest.raises(ValueError, match="4 prompts with 4 documents; at most 3"):
         ArmDecoder(model, ARMS[:1], 3, counts(3)).run(PROMPTS, DOCUMENTS, cap=2, eos=None, ended=ended)

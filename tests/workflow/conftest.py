@@ -53,10 +53,12 @@ class Project:
 
 def write_texts(folder: Path, documents: int = 14) -> None:
     """Two domains of plain text, long enough for one document of tokens each."""
-    words = re.findall(
-        r"\w+", "the cache holds what the router asked for last and a miss has to wait or another expert stands in for it today"
-    )
-    for domain in ("first", "second"):
+    sentences = {
+        "first": "the cache holds what the router asked for last and a miss has to wait or another expert stands in for it today",
+        "second": "rain fell over grey hills while nine ships left the old harbour under slow clouds toward islands nobody aboard had seen",
+    }
+    for domain, sentence in sentences.items():
+        words = re.findall(r"\w+", sentence)
         (folder / domain).mkdir(parents=True)
         for number in range(documents):
             text = " ".join(

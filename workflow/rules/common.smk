@@ -46,6 +46,12 @@ EXPERIMENT, MODEL, CORPUS = (
     CONFIG["corpus"]["name"],
 )
 SPLITS = CONFIG["capture"]["splits"]
+ENGINE_SOURCES = sorted(
+    os.path.relpath(path, ROOT)
+    for part in ("engine", "core")
+    for path in (ROOT / "src" / part).rglob("*")
+    if path.suffix in (".cpp", ".hpp", ".h") or path.name == "CMakeLists.txt"
+)
 STUDIES = CONFIG["experiments"]
 FIGURES = [
     "hit_rate",
@@ -171,6 +177,12 @@ def model_files(wildcards):
         if folder.is_dir()
         else []
     )
+
+
+def emulated_text(wildcards):
+    """Topic-shift streams for E4, documents for the others."""
+    stage = "build_topic_shift" if wildcards.study == "e4" else "tokenize_corpus"
+    return f"results/{wildcards.experiment}/{stage}/{wildcards.model}/{wildcards.corpus}/tokens.parquet"
 
 
 def named(name, paths):

@@ -7,12 +7,6 @@
 # judge_claims      statistics of all experiments -> claims
 
 
-def emulated_text(wildcards):
-    """Topic-shift streams for E4, documents for the others."""
-    stage = "build_topic_shift" if wildcards.study == "e4" else "tokenize_corpus"
-    return f"results/{wildcards.experiment}/{stage}/{wildcards.model}/{wildcards.corpus}/tokens.parquet"
-
-
 rule emulate_policies:
     input:
         tokens=emulated_text,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from expertmiss.corpora.packages import SPLITS
 from expertmiss.errors import UserError, suggest
+from expertmiss.experiments.lock import verify
+from expertmiss.experiments.plans import load_claims, plan
 from expertmiss.files import read_json
 from expertmiss.policies import validate
 from expertmiss.simulate.capacity import resident_experts
@@ -24,7 +26,7 @@ def check_configuration(root: Path, config: Mapping[str, Any]) -> None:
 
     Raises:
         UserError: C < K or C > E, a policy that the definitions refuse, a calibration split that is not recorded,
-            a `local` corpus whose folder is missing or holds no text.
+            claims that changed since they were locked, an experiment's split that is not built, a `local` corpus whose folder is missing or holds no text.
     """
     splits, corpus = config["capture"]["splits"], config["corpus"]
     for needed in ("calibration", "exploratory"):
@@ -43,6 +45,7 @@ def check_configuration(root: Path, config: Mapping[str, Any]) -> None:
             capacity = resident_experts(residency, geometry["experts"], geometry["top_k"])
             for policy in config["policies"].values():
                 validate(policy, geometry, capacity)
+    _check_experiments(root, config, geometry, built)
     if corpus["kind"] == "hub" and not corpus["hub_datasets"]:
         raise UserError("corpus.hub_datasets: is empty; name at least one data set (config/corpus/hub.yaml shows how)")
     if corpus["kind"] == "local":
@@ -56,6 +59,24 @@ def check_configuration(root: Path, config: Mapping[str, Any]) -> None:
                 raise UserError(f"corpus.folder: {corpus['folder']}/all: tables use 'all' for every domain together; rename the sub-folder")
             if "{" in path.name or "}" in path.name:
                 raise UserError(f"corpus.folder: {path}: a file name may not hold a brace here; rename the file")
+
+
+def _check_experiments(root: Path, config: Mapping[str, Any], geometry: Mapping[str, Any] | None, built: Sequence[str]) -> None:
+    """Plans of the emulated experiments: their claims are locked, their splits are built, the core takes every policy."""
+    if not config["experiments"]:
+        return
+    verify(root, "claims")
+    claims = load_claims(root / "config" / "claims.yaml")
+    for study in config["experiments"]:
+        split = config["corpus"]["shift_split"] if study == "e4" else config[study]["split"]
+        if split not in built:
+            raise UserError(f"{study}: split '{split}' is not built (corpus.splits); {suggest(split, built)}")
+        if geometry is not None:
+            try:
+                for item in plan(study, config[study], claims, geometry["experts"], geometry["top_k"]):
+                    validate(item.row.policy, geometry, item.row.capacity)
+            except UserError as problem:
+                raise UserError(f"{study} cannot run on this model: {problem}; or leave {study} out of `experiments`") from None
 
 
 def _check_model(root: Path, model: Mapping[str, Any]) -> None:

@@ -256,7 +256,11 @@ class E1Config:
     split: str = opt("exploratory", "Split whose documents are evaluated.")
     documents: int = opt(320, "Most documents, spread evenly over packages and templates.", low=1)
     residency: list[float] = opt(
-        lambda: [0.125, 0.25, 0.5], "Resident shares; the claims' 0.25 is always added.", low=0, high=1, filled=True
+        lambda: [0.125, 0.25, 0.5],
+        "Resident shares; the claims' 0.25 is always added, shares with C < K are left out.",
+        low=0,
+        high=1,
+        filled=True,
     )
     taus: list[float] = opt(
         lambda: [0.05, 0.1, 0.15, 0.2, 0.3, 0.5], "Thresholds; the paper's 0.15 and 1.5/K are always added.", low=0, filled=True

@@ -56,7 +56,7 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path, calib
         UserError: the claims are not locked or were changed, a plan or policy is refused, tokens and model do not fit, traces of another model.
     """
     started, clock = datetime.now(UTC), time.monotonic()
-    lock = verify(project_root(), "claims")
+    lock = verify(project_root(), "claims", claims)
     model_cfg, options, experiment = cfg["model"], cfg["emulate"], cfg[study]
     torch.set_num_threads(options["torch_threads"])
     keep_freed_memory()
@@ -89,8 +89,6 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path, calib
     forward = time.monotonic() - clock
     joined = [load_file(parts / f"{document:06d}.safetensors") for document in documents["document"]]
     outputs = _write(joined, rows, documents, topic_change, cfg, study, out)
-    for part in sorted((out / ".parts").rglob("*.safetensors")):
-        part.unlink()
     nll = np.stack([part["nll"][:, FIRST_TARGET:] for part in joined])
     spread = max(float(part["reference_spread"].max()) for part in joined)
     write_run(
@@ -104,10 +102,12 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path, calib
         timings={"forward_s": forward, "total_s": time.monotonic() - clock}, started=started,
         labels={
             "substrate": model_cfg["substrate"], "routing": "own", "time": "none", "host": cfg["host"]["name"], "status": "exploratory",
-            "n": {"documents": len(documents), "sources": int(documents["source"].nunique()), "tokens": int(nll.shape[0] * nll.shape[2])},
+            "n": {"documents": len(documents), **({} if study == "e4" else {"sources": int(documents["source"].nunique())}), "tokens": int(nll.shape[0] * nll.shape[2])},
             "notes": ["closed loop"],
         },
     )  # fmt: skip
+    for part in sorted((out / ".parts").rglob("*.safetensors")):
+        part.unlink()
 
 
 class _Passes:
@@ -134,8 +134,10 @@ class _Passes:
             with _first_row(emulator.routers, len(tokens)) as recorded:
                 found = emulator.whole(tokens, document)
             first = 0 if index == 0 else 1  # the reference counts once
-            references.append(found.nll[0])
+            references.append(found.nll[0].copy())
             logits = recorded if index == 0 else logits
+            if index:  # differences are taken within a batch: the same kernels on both sides
+                found.nll += references[0] - found.nll[0]
             nll += list(found.nll[first:])
             meters += [{name: values[row].sum() for name, values in found.meters.items()} for row in range(first, len(found.nll))]
             logs = emulator.take_logs()

@@ -61,7 +61,10 @@ class StreamedEmulator:
         self.emulator = Emulator(model, rows, counts, threads=threads)
         self._held: dict[str, Tensor] = {}
         about = [[row.name, dict(row.policy), row.capacity, row.seed] for row in rows]
-        files = {str(one.file.name): one.file.stat().st_size for one in self.checkpoint.tensors.values()}
+        found = {one.file for one in self.checkpoint.tensors.values()}
+        files = {
+            file.name: [file.stat().st_size, file.stat().st_mtime_ns] for file in sorted(found)
+        }  # reading them all would take too long
         digest = None if counts is None else sha256_bytes(np.ascontiguousarray(counts).tobytes())
         self._key = {"rows": about, "config": config.to_dict(), "files": files, "counts": digest, "dtype": dtype}
 

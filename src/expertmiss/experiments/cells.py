@@ -79,7 +79,11 @@ def load_cells(path: Path) -> Cells:
     documents = frame[["document", "domain", "source"]].drop_duplicates().sort_values("document", ignore_index=True)
     order = frame.groupby(ABOUT, observed=True, sort=False).ngroup()
     policies = frame.assign(place=order).groupby("place").agg({**dict.fromkeys(ABOUT, "first"), "seed": "nunique"})
-    policies = policies.rename(columns={"seed": "seeds"}).reset_index(drop=True)
+    policies = (
+        policies.rename(columns={"seed": "seeds"})
+        .reset_index(drop=True)
+        .replace({"beta": {-1.0: np.nan}, "delay": {-1.0: np.nan}, "tau": {-1.0: np.nan}})
+    )
     place = pd.Index(documents["document"]).get_indexer(frame["document"])
     count = np.zeros((len(documents), len(policies)))
     np.add.at(count, (place, order.to_numpy()), 1.0)
@@ -168,6 +172,12 @@ def order_reversals(statistic: Any, columns: Array, orders: int, fraction: float
     first = max(1, round(fraction * len(columns)))
     draw = np.random.default_rng(seed)
     totals = np.stack([columns[draw.permutation(len(columns))[:first]].sum(axis=0) for _ in range(orders)])
-    full = float(np.squeeze(statistic(columns.sum(axis=0)[None])))
-    small = np.ravel(statistic(totals))
-    return {"estimate": float((np.sign(small) != np.sign(full)).mean()), "full": full, "first": float(first)}
+    with np.errstate(divide="ignore", invalid="ignore"):
+        full = float(np.squeeze(statistic(columns.sum(axis=0)[None])))
+        small = np.ravel(statistic(totals))
+    small = small[~np.isnan(small)]  # a sample in which the statistic is undefined has no sign
+    return {
+        "estimate": float((np.sign(small) != np.sign(full)).mean()) if len(small) else float("nan"),
+        "full": full,
+        "first": float(first),
+    }

@@ -26,8 +26,10 @@ from expertmiss.experiments.cells import (
     perplexity_change,
     rows,
 )  # fmt: skip
+from expertmiss.experiments.lock import verify
 from expertmiss.experiments.output import Clock, statistic, write_analysis
 from expertmiss.experiments.plans import load_claims, tau_name
+from expertmiss.paths import project_root
 from expertmiss.stages import Context
 from expertmiss.stats.bootstrap import ClusterBootstrap, ratio
 from expertmiss.stats.tables import read_table
@@ -42,6 +44,7 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, cells: Path, open_l
         UserError: a table is missing, incomplete or of other policies.
     """
     clock = Clock()
+    lock = verify(project_root(), "claims", claims)
     closed, opened, rules = load_cells(cells), load_cells(open_loop), load_claims(claims)["claims"]
     bootstrap = ClusterBootstrap(closed.documents["source"].to_numpy(), **cfg["stats"])
     shares, orders = _claim_1(closed, bootstrap, rules)
@@ -50,7 +53,7 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, cells: Path, open_l
         "e1_choosers": _choosers(closed, bootstrap), "e1_gap": loop_gap(closed, opened, bootstrap), "e1_statistics": shares, "e1_orders": orders,
     }  # fmt: skip
     write_analysis(
-        out, STAGE, "E1: which substitutions cost quality", cfg, context, clock, closed, bootstrap, tables, [cells, open_loop, split]
+        out, STAGE, "E1: which substitutions cost quality", cfg, context, clock, closed, bootstrap, tables, [cells, open_loop, split], lock
     )
 
 

@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from expertmiss.experiments.cells import Array, Cells, load_cells, loop_gap, measure_rows, order_reversals
+from expertmiss.experiments.lock import verify
 from expertmiss.experiments.output import Clock, statistic, write_analysis
 from expertmiss.experiments.plans import load_claims
+from expertmiss.paths import project_root
 from expertmiss.stages import Context
 from expertmiss.stats.bootstrap import ClusterBootstrap, Interval
 
@@ -37,6 +39,7 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, cells: Path, open_l
         UserError: a table is missing, incomplete or of other policies.
     """
     clock = Clock()
+    lock = verify(project_root(), "claims", claims)
     closed, opened, rules = load_cells(cells), load_cells(open_loop), load_claims(claims)["claims"]
     bootstrap = ClusterBootstrap(closed.documents["source"].to_numpy(), **cfg["stats"])
     protected, unprotected = (np.flatnonzero(closed.policies["arm"] == arm) for arm in ("protected", "unprotected"))
@@ -45,21 +48,22 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, cells: Path, open_l
     found = [*_over_policies(closed, protected, columns, bootstrap), *_left_out(closed, protected, columns, bootstrap)]
     other = bootstrap.interval(lambda totals: correlations(totals)[:, :1], _columns(closed, unprotected))
     found.append(statistic("C2b", "r of mass", "correlation", other, bootstrap, count, 0) | {"policies": len(unprotected)})
+    found += _left_out(closed, unprotected, _columns(closed, unprotected), bootstrap, "C2b", "policy")
     found += _over_inputs(closed, protected, bootstrap, cfg["stats"])
-    order = order_reversals(
-        lambda totals: correlations(totals)[:, 0] - np.abs(correlations(totals)[:, 1]),
-        columns,
-        rules["C8"]["orders"],
-        rules["C8"]["fraction"],
-        8,
+    kinds = {
+        "r of mass": lambda totals: correlations(totals)[:, 0],
+        "r of mass minus |r| of share of calls": lambda totals: correlations(totals)[:, 0] - np.abs(correlations(totals)[:, 1]),
+    }
+    options = (rules["C8"]["orders"], rules["C8"]["fraction"], 8)
+    orders = pd.DataFrame(
+        [{"claim": "C2", "statistic": name, **order_reversals(kind, columns, *options), "documents": count} for name, kind in kinds.items()]
     )
-    orders = pd.DataFrame([{"claim": "C2", "statistic": "r of mass minus |r| of share of calls", **order, "documents": count}])
     tables = {
         "e2_measures": measure_rows(closed, bootstrap), "e2_statistics": pd.DataFrame(found), "e2_gap": loop_gap(closed, opened, bootstrap),
         "e2_orders": orders,
     }  # fmt: skip
     write_analysis(
-        out, STAGE, "E2: does gate mass order policies by loss", cfg, context, clock, closed, bootstrap, tables, [cells, open_loop]
+        out, STAGE, "E2: does gate mass order policies by loss", cfg, context, clock, closed, bootstrap, tables, [cells, open_loop], lock
     )
 
 
@@ -92,13 +96,16 @@ def _over_policies(cells: Cells, chosen: NDArray[np.int64], columns: Array, boot
     ]
 
 
-def _left_out(cells: Cells, chosen: NDArray[np.int64], columns: Array, bootstrap: ClusterBootstrap) -> list[dict[str, Any]]:
-    families = cells.policies["family"].to_numpy()[chosen]
+def _left_out(
+    cells: Cells, chosen: NDArray[np.int64], columns: Array, bootstrap: ClusterBootstrap, claim: str = "C2", by: str = "family"
+) -> list[dict[str, Any]]:  # fmt: skip
+    """r of mass with every family (C2) or every policy (C2b) left out in turn."""
+    families = cells.policies[by].to_numpy()[chosen]
     found = []
     for family in dict.fromkeys(families):
         kept = columns[:, :, families != family]
         r = bootstrap.interval(lambda totals: correlations(totals)[:, :1], kept)
-        row = statistic("C2", f"r of mass without {family}", "correlation", r, bootstrap, len(cells.documents), 0)
+        row = statistic(claim, f"r of mass without {family}", "correlation", r, bootstrap, len(cells.documents), 0)
         found.append(row | {"policies": kept.shape[2]})
     return found
 

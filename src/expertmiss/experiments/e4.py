@@ -5,7 +5,7 @@ Outputs: e4_measures (loss and routing of every row), e4_effects (background min
          distance from a change), e4_reswaps, e4_gap (closed minus open loop), e4_statistics (what C4's rule needs), e4_orders (C8).
 Steps:   effects per token; bins after topic changes and after same-topic document changes (placebo); simultaneous band; one-sided tests, Holm.
 
-Streams are the clusters: no document is in two of them.
+Streams are the clusters: no document is in two of them. A package or template may give documents to several, which the intervals do not see.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from statsmodels.stats.multitest import multipletests
 from expertmiss.corpora.topic_shift import DOCUMENT_CHANGE, TOPIC_CHANGE
 from expertmiss.errors import UserError
 from expertmiss.experiments.cells import ABOUT, Array, Cells, load_cells, loop_gap, measure_rows, order_reversals, rows
+from expertmiss.experiments.lock import verify
 from expertmiss.experiments.output import Clock, statistic, write_analysis
 from expertmiss.experiments.plans import load_claims
+from expertmiss.paths import project_root
 from expertmiss.stages import Context
 from expertmiss.stats.bootstrap import ClusterBootstrap, ratio
 
@@ -42,8 +44,9 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, cells: Path, open_l
         UserError: a table is missing, incomplete or of other policies, streams without changes.
     """
     clock = Clock()
+    lock = verify(project_root(), "claims", claims)
     closed, opened, rules = load_cells(cells), load_cells(open_loop), load_claims(claims)["claims"]
-    # Streams are independent of one another, so each is a cluster of its own.
+    # Streams are the clusters. No document is in two of them, but packages and templates can be.
     bootstrap = ClusterBootstrap(closed.documents["document"].to_numpy(), **cfg["stats"])
     losses, flags = _per_token(nll, closed)
     effects = _effects(closed, bootstrap)
@@ -56,15 +59,16 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, cells: Path, open_l
         contrast = shift_contrast(effect, flags, rules["C4"]["near_tokens"])
         statistics += _tests(base, overall, contrast, bootstrap)
         bins.append(_bins(effect, flags, cfg["stats"]).assign(family=base))
-        order = order_reversals(lambda totals: totals[:, 0], overall[:, None], rules["C8"]["orders"], rules["C8"]["fraction"], 8)
-        orders.append({"claim": "C4", "statistic": f"effect of background, {base}", **order, "documents": len(overall)})
+        for name, values in ((f"effect of background, {base}", overall), (f"more of it after a topic change, {base}", contrast)):
+            order = order_reversals(lambda totals: totals[:, 0], values[:, None], rules["C8"]["orders"], rules["C8"]["fraction"], 8)
+            orders.append({"claim": "C4", "statistic": name, **order, "documents": len(values)})
     tables = {
         "e4_measures": measure_rows(closed, bootstrap), "e4_effects": effects, "e4_bins": pd.concat(bins, ignore_index=True),
         "e4_reswaps": _reswaps(closed, bootstrap), "e4_gap": loop_gap(closed, opened, bootstrap),
         "e4_statistics": _adjust(pd.DataFrame(statistics)), "e4_orders": pd.DataFrame(orders),
     }  # fmt: skip
     write_analysis(
-        out, STAGE, "E4: background admission and topic changes", cfg, context, clock, closed, bootstrap, tables, [cells, open_loop, nll],
+        out, STAGE, "E4: background admission and topic changes", cfg, context, clock, closed, bootstrap, tables, [cells, open_loop, nll], lock,
         unit="streams",
     )  # fmt: skip
 
@@ -77,6 +81,11 @@ def _per_token(path: Path, cells: Cells) -> tuple[Array, NDArray[np.uint8]]:
         raise UserError(f"{path}: other policies or streams than cells.parquet beside it; run emulate_policies again")
     if not (flags == TOPIC_CHANGE).any() or not (flags == DOCUMENT_CHANGE).any():
         raise UserError(f"{path}: streams without topic changes and document changes; E4 needs those of build_topic_shift")
+    shortest = min(stop - start for row in flags for kind in CHANGES.values() for start, stop in windows(row, kind))
+    if shortest <= BINS[-1]:
+        raise UserError(
+            f"{path}: only {shortest} tokens between two changes, the last bin begins at {BINS[-1]}; raise corpus.shift_piece_tokens above {BINS[-1] + 1}"
+        )
     return losses.astype(np.float64), flags
 
 
@@ -165,12 +174,10 @@ def _tests(base: str, overall: Array, contrast: Array, bootstrap: ClusterBootstr
 
 
 def _adjust(frame: pd.DataFrame) -> pd.DataFrame:
-    """Holm's correction over the base rules, for (a) and for (b) apart."""
-    adjusted = frame["p"].copy()
-    for part in ("a", "b"):
-        chosen = frame["part"] == part
-        adjusted[chosen] = multipletests(frame.loc[chosen, "p"].to_numpy(), method="holm")[1]
-    return frame.assign(p_holm=adjusted)
+    """A rule needs (a) and (b), so its p is the larger of the two (``p_rule``); ``p_holm`` is that after Holm's correction over the base rules."""
+    rule = frame.groupby("family", sort=False)["p"].max()
+    holm = pd.Series(multipletests(rule.to_numpy(), method="holm")[1], index=rule.index)
+    return frame.assign(p_rule=frame["family"].map(rule), p_holm=frame["family"].map(holm))
 
 
 def _reswaps(cells: Cells, bootstrap: ClusterBootstrap) -> pd.DataFrame:

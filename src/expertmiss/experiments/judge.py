@@ -24,6 +24,7 @@ from expertmiss.stats.tables import Table, joint_labels, read_table, with_sample
 
 STAGE = "judge_claims"
 # "Reproduced" is kept for the paper's model: another model can only show the same direction.
+EVALUATION = "exploratory"  # the split that claims are judged on
 WORDS = {HOLDS: "same direction", FAILS: "not the same direction", INCONCLUSIVE: "inconclusive", NOT_TESTABLE: "not testable here"}
 
 
@@ -36,7 +37,7 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, statistics: list[Pa
         UserError: the claims changed since they were locked, or a table was made under another lock.
     """
     clock = Clock()
-    lock = verify(project_root(), "claims")
+    lock = verify(project_root(), "claims", claims)
     rules = load_claims(claims)
     tables: dict[str, Table] = {}
     for path in statistics:
@@ -45,7 +46,10 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, statistics: list[Pa
             raise UserError(
                 f"{path}: made under other claims than those locked now ({str(made)[:12]}, {lock[:12]}); run its experiment again"
             )
-        tables[path.stem] = read_table(path, ["claim", "statistic", "estimate", "low", "high", "clusters", "documents"])
+        tables[path.stem] = read_table(
+            path, ["claim", "statistic", "estimate", "low", "high", "confidence", "clusters", "documents", "split"]
+        )
+        _check_terms(path, tables[path.stem].frame, rules)
     found = pd.DataFrame([_row(name, claim, rules, tables, cfg) for name, claim in rules["claims"].items() if name != "C8"])
     sample = joint_labels(list(tables.values()), quick=cfg["report"]["quick"])
     labels = with_sample(sample, {"claims": len(found), **sample.n})
@@ -57,6 +61,16 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, statistics: list[Pa
         metrics={f"judged/{outcome}": int((found["outcome"] == outcome).sum()) for outcome in WORDS}, timings={}, labels=labels,
         started=clock.started,
     )  # fmt: skip
+
+
+def _check_terms(path: Path, frame: pd.DataFrame, rules: dict[str, Any]) -> None:
+    """Refuse statistics that were not made on the claims' terms: their coverage, their split."""
+    if (frame["confidence"] != rules["confidence"]).any():
+        raise UserError(
+            f"{path}: intervals of coverage {frame['confidence'].iloc[0]:g}, claims are judged by {rules['confidence']:g}; set stats.confidence back"
+        )
+    if (frame["split"] != EVALUATION).any():
+        raise UserError(f"{path}: made on split '{frame['split'].iloc[0]}'; claims are judged on '{EVALUATION}'")
 
 
 def _row(name: str, claim: dict[str, Any], rules: dict[str, Any], tables: dict[str, Table], cfg: dict[str, Any]) -> dict[str, Any]:
@@ -81,6 +95,8 @@ def _row(name: str, claim: dict[str, Any], rules: dict[str, Any], tables: dict[s
     own = frame[frame["claim"] == name]
     size = {"documents": int(own["documents"].min()), "clusters": int(own["clusters"].min())}
     verdict: Verdict = judge(own, rules)
-    if cfg["report"]["quick"] and name != "C3":  # Experiment B's size is registered, and the same in both studies
+    if bool(own.get("few_residents", pd.Series(False)).any()):
+        verdict = Verdict(NOT_TESTABLE, "fewer than 2K experts are resident, too few to choose a substitute from")
+    if cfg["report"]["quick"]:
         return {**row, "outcome": "quick run", "verdict": "quick run: not judged", "why": "only the full study prints verdicts", **size}
     return {**row, "outcome": verdict.outcome, "verdict": WORDS[verdict.outcome], "why": verdict.why, **size}

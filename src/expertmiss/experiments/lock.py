@@ -79,9 +79,20 @@ def lock(root: Path, name: str, profile: str = "builtin", sample: Sample | None 
     return entry
 
 
-def verify(root: Path, name: str, profile: str = "builtin") -> str:
-    """The digest that outputs made under plan ``name`` carry; see :func:`stands`."""
-    return stands(root, name, profile).digest
+def verify(root: Path, name: str, *used: Path, profile: str = "builtin") -> str:
+    """The digest that outputs made under plan ``name`` carry.
+
+    Args:
+        used: files that a stage was given in the role of the plan's; each must be one of the locked ones, byte for byte.
+
+    Raises:
+        UserError: as :func:`stands`, or ``used`` holds another file.
+    """
+    standing = stands(root, name, profile)
+    for given in used:
+        if not given.is_file() or sha256_file(given) not in standing.entry["files"].values():
+            raise UserError(f"{given}: not a file that plan '{name}' locked ({LOCK}); give {', '.join(PLANS[name])}")
+    return standing.digest
 
 
 def stands(root: Path, name: str, profile: str = "builtin", sample: Sample | None = None) -> Standing:

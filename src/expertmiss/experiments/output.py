@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from expertmiss.errors import UserError
 from expertmiss.experiments.cells import Cells
 from expertmiss.files import read_json, sha256_file
 from expertmiss.provenance import write_run
@@ -18,7 +20,7 @@ from expertmiss.stages import Context
 from expertmiss.stats.bootstrap import ClusterBootstrap
 from expertmiss.stats.tables import with_sample, write_table
 
-STATISTICS = ["claim", "statistic", "unit", "estimate", "low", "high", "confidence", "clusters", "reliable", "documents"]
+RESIDENCY = 0.25  # of every claim in config/claims.yaml
 
 
 def statistic(
@@ -41,19 +43,30 @@ class Clock:
 
 def write_analysis(
     out: Path, stage: str, title: str, cfg: Mapping[str, Any], context: Context, clock: Clock, cells: Cells, bootstrap: ClusterBootstrap,
-    tables: Mapping[str, pd.DataFrame], inputs: Sequence[Path], unit: str = "sources",
+    tables: Mapping[str, pd.DataFrame], inputs: Sequence[Path], lock: str, unit: str = "sources",
 ) -> None:  # fmt: skip
-    """Write ``tables`` with the labels of ``cells``, and ``run.json`` with their statistics as metrics; the claims' lock travels along."""
+    """Write ``tables`` with the labels of ``cells``, and ``run.json`` with their statistics as metrics; the claims' lock travels along.
+
+    Raises:
+        UserError: the cells were emulated under another lock.
+    """
     tokens = int(cells.scored.sum())
+    flagged = bool(cells.policies["few_residents"][cells.policies["residency"] == RESIDENCY].any())
+    tables = {name: frame.assign(few_residents=flagged) if name.endswith("_statistics") else frame for name, frame in tables.items()}
     labels = with_sample(cells.table.labels, {"documents": len(cells.documents), unit: bootstrap.clusters, "tokens": tokens})
     sources = {path.name: sha256_file(path) for path in inputs}
     identity = {name: str(cells.policies[name].iloc[0]) for name in ("model", "corpus", "split")}
     outputs: list[Path] = []
     for name, frame in tables.items():
         kept = frame.drop(columns=[column for column in identity if column in frame])
-        outputs += write_table(out / f"{name}.parquet", kept.assign(**identity), labels, sources)
+        about = replace(labels, notes=(*labels.notes, "open loop")) if name.endswith("_gap") else labels
+        outputs += write_table(out / f"{name}.parquet", kept.assign(**identity), about, sources)
     run_file = next(path.parent / "run.json" for path in inputs if path.name == "cells.parquet")
-    lock = read_json(run_file).get("config", {}).get("claims_lock", "none") if run_file.exists() else "none"
+    made = read_json(run_file).get("config", {}).get("claims_lock", "none") if run_file.exists() else "none"
+    if made != lock:
+        raise UserError(
+            f"{run_file}: emulated under other claims than those locked now ({made[:12]}, {lock[:12]}); run emulate_policies again"
+        )
     metrics = {
         re.sub(r"[^\w.\- /]", "", f"{row['claim']}/{row['statistic']}"): row["estimate"]
         for name, frame in tables.items() if name.endswith("_statistics") for row in frame.to_dict("records")

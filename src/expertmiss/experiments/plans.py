@@ -93,13 +93,15 @@ def scaled_tau(top_k: int) -> float:
 
 
 def _planned(made: dict[str, Any], residency: float, arm: str, family: str, experts: int, top_k: int, seed: int = 0) -> Planned:
-    capacity = resident_experts(residency, experts, top_k)
+    capacity = resident_experts(residency, experts, top_k, "claims.residency")
     return Planned(Row(made["name"], made, capacity, seed), residency, arm, family, capacity < 2 * top_k)
 
 
 def _e1(options: Mapping[str, Any], claims: Mapping[str, Any], experts: int, top_k: int) -> Iterator[Planned]:
     headline = claims["claims"]["C1"]["residency"]
-    shares = sorted({*options["residency"], headline}, key=lambda share: (share != headline, share))
+    # A share of fewer than K experts cannot hold a token's own; it is left out, the claims' share never.
+    kept = [share for share in options["residency"] if share * experts + 0.5 >= top_k]
+    shares = sorted({*kept, headline}, key=lambda share: (share != headline, share))
     taus = sorted({*options["taus"], 0.15, scaled_tau(top_k)})
     for share in shares:
         yield _planned(policy(REFERENCE, {"name": "fetch_all"}, LRU, FETCHED_ONLY), share, "reference", "fetch_all", experts, top_k)

@@ -79,7 +79,7 @@ def judge_c2a(table: pd.DataFrame, rules: Mapping[str, Any]) -> Verdict:
 def judge_c2b(table: pd.DataFrame, rules: Mapping[str, Any]) -> Verdict:
     """C2b from E2's statistics: policies that may replace the first choice."""
     rule, own = rules["claims"]["C2b"], table[table["claim"] == "C2b"]
-    row = own.iloc[0]
+    row: Mapping[Any, Any] = own.set_index("statistic").loc["r of mass"].to_dict()
     if small := few_clusters(own, rules):
         return small
     if row["policies"] >= rule["min_policies"] and row["high"] < rule["min_r"]:
@@ -96,23 +96,20 @@ def judge_c4(table: pd.DataFrame, rules: Mapping[str, Any]) -> Verdict:
         return small
     if table["documents"].min() < rule["min_streams"]:
         return Verdict(INCONCLUSIVE, f"{int(table['documents'].min())} streams, {rule['min_streams']} are needed")
-    wide = table.pivot(index="family", columns="part", values=["p_holm", "low"])
-    if ((wide["p_holm"] < rule["alpha"]).all(axis=1)).any():
+    wide = table.pivot(index="family", columns="part", values="low")
+    if (table["p_holm"] < rule["alpha"]).any():
         return Verdict(HOLDS, "lower loss, most of it right after a topic change")
     for part, words in (
         ("a", "background admission raises the loss under both rules"),
         ("b", "the effect is weaker after a topic change under both rules"),
     ):
-        if (wide["low"][part] > 0).all():
+        if (wide[part] > 0).all():
             return Verdict(FAILS, words)
-    shown = " and ".join(
-        f"({part}) {'below' if (wide['p_holm'][part] < rule['alpha']).any() else 'not below'} {rule['alpha']}" for part in ("a", "b")
-    )
-    return Verdict(INCONCLUSIVE, f"smallest corrected p: {shown}, not both for one rule")
+    return Verdict(INCONCLUSIVE, f"smallest corrected p of a rule's two parts: {table['p_holm'].min():.2g}, not below {rule['alpha']}")
 
 
 def judge_c3(table: pd.DataFrame, rules: Mapping[str, Any]) -> Verdict:
-    """C3 from Experiment B's registered decision; nothing but its primary verdict counts."""
+    """C3 from Experiment B's registered decision; nothing but its primary verdict counts. Judged where that is decided, on its own page."""
     if small := few_clusters(table, rules):
         return small
     row = table.iloc[0]
@@ -121,4 +118,4 @@ def judge_c3(table: pd.DataFrame, rules: Mapping[str, Any]) -> Verdict:
 
 
 JUDGES = {"C1": ("e1_statistics", judge_c1), "C2": ("e2_statistics", judge_c2), "C2a": ("e2_statistics", judge_c2a),
-          "C2b": ("e2_statistics", judge_c2b), "C4": ("e4_statistics", judge_c4), "C3": ("b_statistics", judge_c3)}  # fmt: skip
+          "C2b": ("e2_statistics", judge_c2b), "C4": ("e4_statistics", judge_c4)}  # fmt: skip

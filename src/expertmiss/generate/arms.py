@@ -48,7 +48,7 @@ class ArmDecoder:
         check: assert the invariants of the definitions at every step.
 
     Raises:
-        UserError: no adapter, no MoE layer, a policy that the definitions refuse whose state outlives a problem, or whose pool layers share.
+        UserError: no adapter, no MoE layer, a policy that the definitions refuse or whose state outlives a problem.
     """
 
     def __init__(
@@ -57,8 +57,6 @@ class ArmDecoder:
         for arm in arms:
             if arm.policy.get("state", "reset") != "reset":
                 raise UserError(f"policy {arm.name}: state '{arm.policy['state']}' outlives a problem; generation needs state 'reset'")
-            if arm.policy.get("scope", "layer") != "layer":
-                raise UserError(f"policy {arm.name}: a pool shared by layers is not emulated in generation; use scope 'layer'")
         self.arms, self.most, self.log = list(arms), most, log
         self.emulator = Emulator(model, self.arms * most, counts, threads=threads, log=log, check=check)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pandas as pd
@@ -48,10 +48,10 @@ class Page:
     numbers: Numbers = field(default_factory=Numbers)
     exports: list[ShownTable] = field(default_factory=list)
 
-    def export(self, table: ShownTable) -> ShownTable:
-        """Record ``table`` for ``tables/`` and return it for the page."""
-        self.exports.append(table)
-        return table
+    def export(self, table: ShownTable, source: str = "summary") -> ShownTable:
+        """Record ``table`` for ``tables/``, with the labels of the statistics table ``source``, and return it for the page."""
+        self.exports.append(replace(table, source=source))
+        return self.exports[-1]
 
     def sample(self) -> str:
         """The small words behind every claim about routing: the simulator's sample size, and ``quick run``."""

@@ -20,7 +20,9 @@ FEW = "‡"  # C < 2K: shown, never ranked
 def sample(frame: pd.DataFrame, quick: bool) -> str:
     """The small words behind a claim: the experiment's own sample size, and ``quick run``."""
     row = frame.iloc[0]
-    return f"n = {int(row['documents']):,} documents, {int(row['clusters'])} clusters" + ("; quick run" if quick else "")
+    streams = str(row["claim"]) == "C4"
+    size = f"{int(row['documents']):,} streams" if streams else f"{int(row['documents']):,} documents, {int(row['clusters'])} sources"
+    return f"n = {size}" + ("; quick run" if quick else "")
 
 
 def number(page: Page, frame: pd.DataFrame, statistic: str, *key: str, signed: bool = False) -> Markup:

@@ -34,7 +34,7 @@ class Cell(NamedTuple):
 class ShownTable:
     """Header, rows of cells (the first names the row), and ``data`` with the numbers in full.
 
-    ``title`` is the caption.
+    ``title`` is the caption; ``source`` names the statistics table whose labels and sample it carries.
     """
 
     name: str
@@ -42,6 +42,7 @@ class ShownTable:
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     data: pd.DataFrame
+    source: str = "summary"
 
     def frame(self) -> pd.DataFrame:
         """The cells as text."""

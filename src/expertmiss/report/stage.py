@@ -11,7 +11,7 @@ import json
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,13 @@ import pandas as pd
 from expertmiss.errors import UserError
 from expertmiss.figures.base import figures as known_figures
 from expertmiss.files import atomic_path, read_json, sha256_file, write_text
-from expertmiss.provenance import write_run
+from expertmiss.provenance import Labels, write_run
 from expertmiss.report.base import Page, render, sections
 from expertmiss.report.check import problems
 from expertmiss.report.inline import inline_svg
 from expertmiss.report.shown import write_shown
 from expertmiss.stages import Context
-from expertmiss.stats.tables import check_unchanged, joint_labels, label_line, read_table, written_files
+from expertmiss.stats.tables import QUICK, Table, check_unchanged, joint_labels, label_line, read_table, written_files
 
 STAGE = "render_report"
 TABLES = {"summarize_policies": ("summary", "differences"), "analyze_traces": ("gate_weight", "reuse"), "judge_claims": ("claims",)}
@@ -57,7 +57,7 @@ def run(cfg: dict[str, Any], *, runs: list[Path], out: Path, context: Context) -
     figures = _copy_figures(drawn, out)
     page = Page(
         cfg=cfg, experiment=context.experiment, tables={name: _mark_carried(table.frame, cfg["policies"]) for name, table in tables.items()},
-        labels=joint_labels(list(tables.values()), quick=cfg["report"]["quick"]), table_labels={name: table.labels for name, table in tables.items()},
+        labels=_page_labels(tables, cfg["report"]["quick"]), table_labels={name: table.labels for name, table in tables.items()},
         figures=figures, runs=[read_json(path) for path in runs],
     )  # fmt: skip
     chosen = [section for section in sections() if set(section.needs) <= set(tables)]
@@ -76,6 +76,18 @@ def run(cfg: dict[str, Any], *, runs: list[Path], out: Path, context: Context) -
         metrics={"sections": len(chosen), "figures": len(figures), "tables": len(page.exports)}, timings={"total": time.monotonic() - begun},
         labels=page.labels, started=started,
     )  # fmt: skip
+
+
+def _page_labels(tables: Mapping[str, Table], quick: bool) -> Labels:
+    """The page's labels; its sample names those of the simulator and of every experiment, which differ."""
+    joint = joint_labels(list(tables.values()), quick=quick)
+    sample = dict(tables["summary"].labels.n) if "summary" in tables else {}
+    for study in ("e1", "e2", "e4"):
+        if f"{study}_measures" in tables:
+            own = tables[f"{study}_measures"].labels.n
+            unit = "streams" if "streams" in own else "documents"
+            sample[f"{unit} in {study.upper()}"] = own[unit]
+    return replace(joint, n=sample or joint.n)
 
 
 def _table_paths(runs: list[Path], needed: set[str]) -> dict[str, Path]:
@@ -156,4 +168,6 @@ def _copy_figures(descriptions: list[Path], out: Path) -> dict[str, Mapping[str,
 
 def _export(page: Page, sources: Mapping[str, str], out: Path) -> None:
     for table in page.exports:
-        write_shown(table, page.labels, sources, out / "tables")
+        labels = page.table_labels[table.source]
+        notes = (*labels.notes, *(note for note in page.labels.notes if note == QUICK and note not in labels.notes))
+        write_shown(table, replace(labels, notes=notes), sources, out / "tables")

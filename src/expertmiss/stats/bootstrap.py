@@ -99,12 +99,12 @@ class ClusterBootstrap:
         values = np.asarray(columns, dtype=np.float64)
         shape = values.shape[1:]
         totals = np.zeros((self.clusters, int(np.prod(shape))))
-        np.add.at(totals, self._of, values.reshape(len(values), -1))
+        np.add.at(totals, self._of, values.reshape(len(values), totals.shape[1]))
         whole = totals.sum(axis=0, keepdims=True)
         with np.errstate(divide="ignore", invalid="ignore"):
             estimate = statistic(whole.reshape(1, *shape))[0]
-            drawn = statistic((self._counts @ totals).reshape(-1, *shape))
-            left_out = statistic((whole - totals).reshape(-1, *shape))
+            drawn = statistic((self._counts @ totals).reshape(len(self._counts), *shape))
+            left_out = statistic((whole - totals).reshape(self.clusters, *shape))
         low, high = _bca(estimate, drawn, left_out, self.confidence)
         return Interval(estimate, low, high, self.clusters, self.reliable)
 

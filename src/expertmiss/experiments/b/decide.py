@@ -66,7 +66,7 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, cells: Path, lock: 
     }  # fmt: skip
     accepted = root / result_path(NAME, profile)
     apart = compare(result, read_json(accepted), result_path(NAME, profile)) if accepted.is_file() else None
-    effects = with_verdict(effects_table(paired, plan, judge), result)
+    effects = with_verdict(effects_table(paired, plan, judge), result, plan["min_sources"])
     own = paired[(paired["kind"] == "natural") & (paired["level"] == plan["primary"])]
     tables = {
         "b_plan": plan_table(numbers, plan), "b_arms": arms_table(frame, plan, judge), "b_pairs": paired, "b_effects": effects,
@@ -90,7 +90,7 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, cells: Path, lock: 
 
 
 def _statistics(effects: pd.DataFrame) -> pd.DataFrame:
-    """What judges claim C3: the primary comparison with its verdict."""
+    """Claim C3: the primary comparison, the registered verdict and what it says of the claim."""
     columns = [
         "unit",
         "estimate",
@@ -106,5 +106,5 @@ def _statistics(effects: pd.DataFrame) -> pd.DataFrame:
         "not_zero",
         "lock",
     ]
-    primary = effects.loc[effects["role"] == "primary", columns]
-    return primary.assign(claim="C3", statistic="heavy minus light, primary level")
+    primary = effects[effects["role"] == "primary"]
+    return primary[columns].assign(claim="C3", claim_verdict=primary["claim"], statistic="heavy minus light, primary level")

@@ -13,6 +13,8 @@ from statsmodels.stats.multitest import multipletests
 
 from expertmiss.errors import UserError
 from expertmiss.experiments.b.emulate import REFERENCE
+from expertmiss.experiments.judge import WORDS
+from expertmiss.experiments.verdicts import judge_c3
 
 CELLS = (
     "document",
@@ -83,14 +85,15 @@ def effects_table(paired: pd.DataFrame, plan: Mapping[str, Any], decision: Modul
     found["p_holm"] = np.nan
     if secondary.any():
         found.loc[secondary, "p_holm"] = multipletests(found.loc[secondary, "p"].to_numpy(), method="holm")[1]
-    return _sized(found, paired, plan).assign(verdict="", reason="", status="", lock="", not_zero=False)
+    return _sized(found, paired, plan).assign(verdict="", reason="", status="", lock="", claim="", not_zero=False)
 
 
-def with_verdict(effects: pd.DataFrame, result: Mapping[str, Any]) -> pd.DataFrame:
-    """``effects`` with the decision in the primary comparison's row."""
-    found = effects.copy()
+def with_verdict(effects: pd.DataFrame, result: Mapping[str, Any], min_sources: int) -> pd.DataFrame:
+    """``effects`` with the decision, and what it says of claim C3, in the primary comparison's row."""
+    found, primary = effects.copy(), effects["role"] == "primary"
     for name in ("verdict", "reason", "status", "lock", "not_zero"):
-        found.loc[found["role"] == "primary", name] = result[name]
+        found.loc[primary, name] = result[name]
+    found.loc[primary, "claim"] = WORDS[judge_c3(found[primary], {"min_clusters": min_sources}).outcome]
     return found
 
 

@@ -21,12 +21,16 @@ def _render(page: Page) -> Markup:
     plan, effects = page.tables["b_plan"], page.tables["b_effects"]
     primary: dict[Any, Any] = effects[effects["role"] == "primary"].iloc[0].to_dict()
     registered = {row["name"]: page.numbers.plain(("B", row["name"]), float(f"{row['value']:.4g}")) for row in plan.to_dict("records")}
-    tables = [page.export(_plan(plan)), page.export(_effects(effects)), page.export(_arms(page.tables["b_arms"]))]
+    tables = [
+        page.export(_plan(plan), "b_plan"),
+        page.export(_effects(effects), "b_effects"),
+        page.export(_arms(page.tables["b_arms"]), "b_arms"),
+    ]
     if len(page.tables["b_power"]):
-        tables.append(page.export(_power(page.tables["b_power"])))
+        tables.append(page.export(_power(page.tables["b_power"]), "b_power"))
     return render(
         "b.html.j2", verdict=VERDICTS.get(primary["verdict"]), not_zero=bool(primary["not_zero"]), reason=primary["reason"],
-        lock=primary["lock"][:12], changed=primary["status"] != "confirmatory", registered=registered,
+        claim=primary["claim"], lock=primary["lock"][:12], changed=primary["status"] != "confirmatory", registered=registered,
         effect=page.numbers.estimate(("B", "effect"), primary, "nats", signed=True),
         equivalence=page.numbers.estimate(("B", "effect", "equivalence"), primary, "nats", signed=True, names=("estimate", "low_equivalence", "high_equivalence")),
         passed=page.numbers.plain(("B", "passed"), float(f"{100 * primary['share_passed']:.3g}")), documents=int(primary["documents"]),

@@ -15,7 +15,11 @@ def _render(page: Page) -> Markup:
         (row["meaning"], page.numbers.estimate(("B", "site", str(row["term"])), {str(name): value for name, value in row.items()}, "nats", signed=True))
         for row in model.to_dict("records")
     ]  # fmt: skip
-    tables = [page.export(_model(model)), page.export(_cells(cells)), page.export(_overlap(weights))]
+    tables = [
+        page.export(_model(model), "b_site_model"),
+        page.export(_cells(cells), "b_site_cells"),
+        page.export(_overlap(weights), "b_site_overlap"),
+    ]
     figures = [page.figures[name] for name in ("b_sites",) if name in page.figures]
     return render(
         "b_sites.html.j2", found=found, tables=tables, figures=figures, sites=int(model["sites"].iloc[0]), documents=int(model["documents"].iloc[0]),

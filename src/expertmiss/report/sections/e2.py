@@ -18,18 +18,23 @@ def _render(page: Page) -> Markup:
     tables = []
     for arm, words in (("protected", "always execute the first choice"), ("unprotected", "may replace the first choice")):
         title = f"E2: policies that {words}, C = {measures['capacity'].iloc[0]}."
-        tables.append(page.export(policy_table(f"e2_{arm}", title, measures[measures["arm"] == arm], MEASURES)))
+        tables.append(page.export(policy_table(f"e2_{arm}", title, measures[measures["arm"] == arm], MEASURES), "e2_measures"))
     rows = statistics[statistics["claim"] != "C2a"]
     tables.append(
         page.export(
             statistics_table(
                 "e2_correlations", "Pearson correlations over policies; documents resampled, never policies.", rows, ("policies",)
-            )
+            ),
+            "e2_statistics",
         )
     )
     rows = statistics[statistics["claim"] == "C2a"]
-    tables.append(page.export(statistics_table("e2_inputs", "Rank correlations of a document's mass and loss, within domains.", rows)))
-    tables.append(page.export(gap_table("e2_gap", page.tables["e2_gap"])))
+    tables.append(
+        page.export(
+            statistics_table("e2_inputs", "Rank correlations of a document's mass and loss, within domains.", rows), "e2_statistics"
+        )
+    )
+    tables.append(page.export(gap_table("e2_gap", page.tables["e2_gap"]), "e2_gap"))
     figures = [page.figures[name] for name in ("e2_mass",) if name in page.figures]
     return render(
         "e2.html.j2", numbers=numbers, tables=tables, figures=figures, sample=sample(statistics, page.cfg["report"]["quick"]),

@@ -17,19 +17,24 @@ def _render(page: Page) -> Markup:
     effects, bins, statistics = page.tables["e4_effects"], page.tables["e4_bins"], page.tables["e4_statistics"]
     found = [
         (row["family"].split("/")[0], part, number(page, statistics, row["statistic"], "E4", signed=True),
-         page.numbers.plain(("E4", "p", row["statistic"]), float(f"{row['p_holm']:.2g}")))
+         _p(page, row))
         for part in ("a", "b") for row in statistics[statistics["part"] == part].to_dict("records")
     ]  # fmt: skip
     tables = [
-        page.export(statistics_table("e4_tests", "C4: (a) effect of background admission, (b) its concentration after topic changes; nats per token.", statistics, ("p", "p_holm"))),
-        page.export(_effects(effects)), page.export(_bins(bins)), page.export(_reswaps(page.tables["e4_reswaps"])),
-        page.export(gap_table("e4_gap", page.tables["e4_gap"])),
+        page.export(statistics_table("e4_tests", "C4: (a) effect of background admission, (b) its concentration after topic changes; nats per token.", statistics, ("p", "p_rule", "p_holm")), "e4_statistics"),
+        page.export(_effects(effects), "e4_effects"), page.export(_bins(bins), "e4_bins"), page.export(_reswaps(page.tables["e4_reswaps"]), "e4_reswaps"),
+        page.export(gap_table("e4_gap", page.tables["e4_gap"]), "e4_gap"),
     ]  # fmt: skip
     figures = [page.figures[name] for name in ("e4_bins", "e4_betas") if name in page.figures]
     return render(
         "e4.html.j2", found=found, tables=tables, figures=figures, sample=sample(statistics, page.cfg["report"]["quick"]),
         unreliable=bool((statistics["reliable"] != "yes").any()),
     )  # fmt: skip
+
+
+def _p(page: Page, row: dict[Any, Any]) -> str:
+    """The part's own one-sided p, uncorrected; a dash where the sample has none."""
+    return "–" if math.isnan(row["p"]) else page.numbers.plain(("E4", "p", row["statistic"]), float(f"{row['p']:.2g}"))
 
 
 def _beta(row: dict[Any, Any]) -> str:

@@ -59,7 +59,7 @@ def _domains(table: pd.DataFrame) -> list[str]:
 
 
 def _render(page: Page) -> Markup:
-    tables = [page.export(_weights(page.tables["gate_weight"])), page.export(_reuse(page.tables["reuse"]))]
+    tables = [page.export(_weights(page.tables["gate_weight"]), "gate_weight"), page.export(_reuse(page.tables["reuse"]), "reuse")]
     figures = [page.figures[name] for name in ("gate_weight", "reuse_experts", "reuse_tokens") if name in page.figures]
     few = bool((page.tables["gate_weight"]["reliable"] != "yes").any())
     return render("figures.html.j2", figures=figures, tables=tables, few=few)

@@ -1,0 +1,157 @@
+#include "decide.hpp"
+
+#include <algorithm>
+#include <chrono>
+
+#include "error.hpp"
+
+namespace expertmiss::engine {
+namespace {
+
+/// Adds the seconds of its life to a meter.
+class Clock {
+  public:
+    explicit Clock(double& meter) : meter_(meter), begin_(std::chrono::steady_clock::now()) {}
+    ~Clock() { meter_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count(); }
+    Clock(const Clock&) = delete;
+    Clock& operator=(const Clock&) = delete;
+
+  private:
+    double& meter_;
+    const std::chrono::steady_clock::time_point begin_;
+};
+
+}  // namespace
+
+Decider::Decider(const Model& model, Policy policy, int capacity, std::vector<std::vector<int>> orders,
+                 SlotCache& cache, DecideOptions options)
+    : stepper(model, std::move(policy), capacity, std::move(orders), options.log, false, options.check),
+      cache_(cache),
+      ahead_(cache),
+      options_(options),
+      lossless_(std::holds_alternative<FetchAll>(stepper.policy().rule)) {
+    if (stepper.policy().scope == Scope::global)
+        throw EngineError("policy '" + stepper.policy().name +
+                          "': a pool shared by layers is not supported by the engine; use scope layer");
+}
+
+Decider::~Decider() {
+    try {
+        batch_.wait();  // reads under way refer to the batch
+    } catch (...) {     // a failure that nobody asks for any more
+    }
+}
+
+void Decider::reset(int document) {
+    stepper.reset(document);
+    ahead_.clear();
+    const Clock clock(traffic.filling);
+    for (int layer = 0; layer < stepper.model().layers; ++layer) fill(layer);
+    batch_.wait();
+}
+
+/// A start's residents are there before its first token.
+void Decider::fill(int layer) {
+    for (const int expert : stepper.residents(layer)) place(layer, expert, traffic.fills);
+}
+
+/// The slot of an expert that the core counts as resident; begins its read where it is in none.
+int Decider::place(int layer, int expert, std::int64_t& counter) {
+    int slot = cache_.slot_of(layer, expert);
+    if (slot >= 0) return slot;
+    // At most as many experts are resident as there are slots, and this one is in none: some slot holds a non-resident.
+    const Pool& pool = stepper.pool_of(layer);
+    slot = cache_.find_slot(layer, [&](int other) { return pool.resident(other); });
+    if (slot < 0) throw std::logic_error("no slot is free for a resident expert");
+    ++counter;
+    const Clock clock(traffic.landing);
+    if (ahead_.land(layer, expert, slot))
+        ++traffic.ahead;
+    else
+        cache_.load(layer, expert, slot, batch_);
+    return slot;
+}
+
+void Decider::begin(int layer, const float* z) {
+    const Clock clock(traffic.deciding);
+    step_ = &stepper.step(layer, z);
+    const int top_k = stepper.model().top_k;
+    executed_.clear();
+    chosen_.clear();
+    for (int call = 0; call < top_k; ++call) {
+        chosen_.push_back(step_->view.expert(call));
+        if (step_->executed(call) >= 0) executed_.push_back(step_->executed(call));
+    }
+    for (int call = 0; call < top_k; ++call) {
+        const int expert = step_->executed(call);
+        const Verdict verdict = step_->calls.verdict[call];
+        const bool fetched = verdict == Verdict::fetch || verdict == Verdict::fallback_fetch;
+        if (expert >= 0) place(layer, expert, fetched ? traffic.fetches : traffic.repairs);
+    }
+    for (const Landed& landed : step_->landed) {
+        if (step_->pool.resident(landed.key))
+            place(layer, landed.key, traffic.landings);
+        else
+            ahead_.drop(layer, landed.key);
+    }
+    for (int call = 0; call < top_k; ++call) {
+        const int expert = step_->view.expert(step_->calls.rank[call]);
+        if (step_->calls.verdict[call] == Verdict::substitute && step_->pool.queued[expert] != 0)
+            ahead_.want(layer, expert);
+    }
+    if (!options_.keep) return;
+    kept.logits.insert(kept.logits.end(), z, z + stepper.model().experts);
+    int count = 0;
+    for (int call = 0; call < top_k; ++call) {
+        if (step_->executed(call) < 0) continue;
+        kept.ids.push_back(static_cast<std::uint16_t>(step_->executed(call)));
+        kept.weights.push_back(step_->calls.weight[call]);
+        ++count;
+    }
+    kept.ids.resize(kept.ids.size() + static_cast<std::size_t>(top_k - count));
+    kept.weights.resize(kept.weights.size() + static_cast<std::size_t>(top_k - count));
+}
+
+bool Decider::set_differs(const std::vector<std::int32_t>& ids, const std::vector<int>& others) const {
+    if (ids.size() != others.size()) return true;
+    return std::any_of(ids.begin(), ids.end(),
+                       [&](int id) { return std::find(others.begin(), others.end(), id) == others.end(); });
+}
+
+bool Decider::finish(int layer, std::vector<std::int32_t>& ids, std::vector<float>& weights) {
+    const bool tied = set_differs(ids, chosen_);
+    traffic.differences += tied;
+    if (tied) batch_.wait();  // the slots chosen below must not have reads of their own under way
+    bool replace = false;
+    if (lossless_) {
+        // Lossless means the graph's own choice, even where a tie after rounding makes it another than the core's.
+        for (const std::int32_t id : ids) {
+            if (cache_.slot_of(layer, id) >= 0) continue;
+            const auto needed = [&](int other) { return std::find(ids.begin(), ids.end(), other) != ids.end(); };
+            cache_.load(layer, id, cache_.find_slot(layer, needed), batch_);
+            ++traffic.repairs;
+        }
+    } else if (set_differs(ids, executed_)) {
+        // The executed experts take the places in order; places left over by dropped calls repeat one with weight 0.
+        replace = true;
+        std::size_t place = 0;
+        for (int call = 0; call < stepper.model().top_k; ++call) {
+            if (step_->executed(call) < 0) continue;
+            ids[place] = step_->executed(call);
+            weights[place++] = static_cast<float>(step_->calls.weight[call]);
+        }
+        const int spare = executed_.empty() ? cache_.expert_in(layer, 0) : executed_[0];
+        for (; place < ids.size(); ++place) {
+            ids[place] = spare;
+            weights[place] = 0.0f;
+        }
+    }
+    {
+        const Clock clock(traffic.waiting);
+        batch_.wait();
+    }
+    for (std::int32_t& id : ids) id = id < 0 ? 0 : cache_.slot_of(layer, id);  // an empty slot holds zeros
+    return replace;
+}
+
+}  // namespace expertmiss::engine
