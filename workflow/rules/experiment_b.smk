@@ -8,25 +8,7 @@
 # run_experiment_b     tokens (confirmatory), lock             -> cells
 # decide_experiment_b  cells, lock                             -> result.json, b_* tables
 # measure_sites        tokens, calibration trace               -> b_site* tables (single substitutions, exploratory; snakemake b_sites)
-B_TABLES = ("b_plan", "b_arms", "b_pairs", "b_effects", "b_power")
-B_SITES = ("b_sites", "b_site_model", "b_site_cells", "b_site_overlap")
-B_PLAN = ("prereg/experiment_b.yaml", "prereg/experiment_b.md")
-# The pages of Experiment B are confirmatory, or a pilot's: they do not mix with the experiment's own page.
-B_PAGES = {
-    "experiment_b": ("decide_experiment_b", B_TABLES),
-    "experiment_b_pilot": ("pilot_experiment_b", B_TABLES),
-    "b_sites": ("measure_sites", B_SITES),
-}
-
-
 ruleorder: report_experiment_b > render_report
-
-
-def b_folder(wildcards):
-    """Folder of the stage whose tables a page of Experiment B shows."""
-    return (
-        f"results/{wildcards.experiment}/{B_PAGES[wildcards.page][0]}/{MODEL}/{CORPUS}"
-    )
 
 
 rule pilot_experiment_b:
