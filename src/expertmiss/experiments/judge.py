@@ -6,6 +6,7 @@ Steps:   check the lock and that every table was made under it; judge what was r
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from expertmiss.files import read_json, sha256_file
 from expertmiss.paths import project_root
 from expertmiss.provenance import write_run
 from expertmiss.stages import Context
-from expertmiss.stats.tables import Table, joint_labels, read_table, with_sample, write_table
+from expertmiss.stats.tables import Table, joint_labels, read_table, write_table
 
 STAGE = "judge_claims"
 # "Reproduced" is kept for the paper's model: another model can only show the same direction.
@@ -51,8 +52,12 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, statistics: list[Pa
         )
         _check_terms(path, tables[path.stem].frame, rules)
     found = pd.DataFrame([_row(name, claim, rules, tables, cfg) for name, claim in rules["claims"].items() if name != "C8"])
-    sample = joint_labels(list(tables.values()), quick=cfg["report"]["quick"])
-    labels = with_sample(sample, {"claims": len(found), **sample.n})
+    joint = joint_labels(list(tables.values()), quick=cfg["report"]["quick"])
+    sizes = {name: table.labels.n for name, table in tables.items()}  # samples differ, so each experiment's is named
+    sample = {
+        f"{unit} in {name[:2].upper()}": n[unit] for name, n in sizes.items() for unit in (["streams"] if "streams" in n else ["documents"])
+    }
+    labels = replace(joint, n={"claims": len(found), **sample})
     sources = {path.name: sha256_file(path) for path in (*statistics, claims)}
     outputs = write_table(out / "claims.parquet", found, labels, sources)
     write_run(

@@ -111,7 +111,7 @@ def with_sample(labels: Labels, n: Mapping[str, int], *notes: str) -> Labels:
 
 
 def joint_labels(tables: Sequence[Table], quick: bool) -> Labels:
-    """Labels of what is made from ``tables``: their common words, the smallest sample, all notes, and ``quick run``.
+    """Labels of what is made from ``tables``: their common words, the smallest sample (of the units all count, else of every unit), all notes, and ``quick run``.
 
     Raises:
         UserError: the tables differ in substrate, routing, time, host or status.
@@ -123,8 +123,10 @@ def joint_labels(tables: Sequence[Table], quick: bool) -> Labels:
                 raise UserError(
                     f"labels.{name}: tables of one artifact differ ({getattr(first, name)}, {getattr(table.labels, name)}); show them apart"
                 )
-    units = set.intersection(*(set(table.labels.n) for table in tables))
-    sample = {unit: min(table.labels.n[unit] for table in tables) for unit in first.n if unit in units}
+    counted = [set(table.labels.n) for table in tables]
+    units = set.intersection(*counted) or set.union(*counted)
+    named = {unit: min(table.labels.n[unit] for table in tables if unit in table.labels.n) for table in tables for unit in table.labels.n}
+    sample = {unit: count for unit, count in named.items() if unit in units}
     return with_sample(first, sample, *(note for table in tables for note in table.labels.notes), QUICK if quick else "")
 
 
