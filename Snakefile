@@ -4,6 +4,7 @@
 #   snakemake --cores all --config experiment=study         the same at full size
 #   snakemake --cores all --config 'overrides=["policy=rule_015", "policy.miss_rule.tau=0.2"]'
 #   snakemake --cores all e1                                experiment E1 alone (e2, e4 likewise)
+#   snakemake --cores all experiment_b_pilot --config experiment=b   Experiment B: pilot; then lock, then experiment_b (docs/experiment_b.md)
 #   snakemake --cores all figures                           only the figures
 #
 # The configuration is composed once, here; config/README.md lists every option. Stages, in order:
@@ -29,14 +30,18 @@ wildcard_constraints:
     type="F32|F16|BF16|Q8_0|Q4_0",
     split="train|calibration|pilot|exploratory|confirmatory|generation",
     study="e1|e2|e4",
+    page="experiment_b|experiment_b_pilot|b_sites",
 
 
 localrules:
     all,
+    b_sites,
     card,
     e1,
     e2,
     e4,
+    experiment_b,
+    experiment_b_pilot,
     figures,
     generation,
     report,
@@ -53,6 +58,7 @@ include: "workflow/rules/corpora.smk"
 include: "workflow/rules/traces.smk"
 include: "workflow/rules/simulate.smk"
 include: "workflow/rules/emulate.smk"
+include: "workflow/rules/experiment_b.smk"
 include: "workflow/rules/generate.smk"
 include: "workflow/rules/report.smk"
 include: "workflow/rules/tracking.smk"
@@ -87,6 +93,21 @@ rule e2:
 rule e4:
     input:
         f"results/{EXPERIMENT}/analyze_e4/{MODEL}/{CORPUS}/run.json",
+
+
+rule experiment_b:
+    input:
+        f"reports/{EXPERIMENT}/experiment_b/index.html",
+
+
+rule experiment_b_pilot:
+    input:
+        f"reports/{EXPERIMENT}/experiment_b_pilot/index.html",
+
+
+rule b_sites:
+    input:
+        f"reports/{EXPERIMENT}/b_sites/index.html",
 
 
 rule figures:

@@ -234,26 +234,68 @@ def prereg() -> None:
 
 @prereg.command("lock")
 @click.argument("plan")
-def prereg_lock(plan: str) -> None:
+@click.option("--experiment", default="b", show_default=True, help="Experiment whose pilot a plan with a sample is locked from.")
+@click.option("--profile", default="builtin", show_default=True, help="One lock a profile.")
+def prereg_lock(plan: str, experiment: str, profile: str) -> None:
     """Record the digests of PLAN in prereg/LOCK.json, before evaluation data is touched."""
     from expertmiss.experiments.lock import lock
     from expertmiss.paths import project_root
 
-    entry = lock(project_root(), plan)
+    if plan == "experiment_b":
+        from expertmiss.experiments.b.register import lock_experiment
+
+        entry = lock_experiment(project_root(), experiment, profile)
+    else:
+        entry = lock(project_root(), plan)
     click.echo(f"{plan}: locked {entry['locked']} at commit {entry['commit'][:12]}")
 
 
 @prereg.command("status")
 def prereg_status() -> None:
-    """Every plan: locked, changed since, or open."""
-    from expertmiss.experiments.lock import PLANS, verify
+    """Every plan of every profile: locked, changed since, or open."""
+    from expertmiss.experiments.lock import PLANS, profiles, stands
     from expertmiss.paths import project_root
 
+    root = project_root()
     for plan in PLANS:
-        try:
-            click.echo(f"{plan}: locked, unchanged ({verify(project_root(), plan)[:12]})")
-        except UserError as problem:
-            click.echo(f"{plan}: {problem}")
+        for profile in profiles(root, plan):
+            name = plan if profile == "builtin" else f"{plan}/{profile}"
+            try:
+                found = stands(root, plan, profile)
+                words = "unchanged" if found.status == "confirmatory" else found.status
+                click.echo(f"{name}: locked {found.entry['locked']}, {words} ({found.digest[:12]})")
+            except UserError as problem:
+                click.echo(f"{name}: {problem}")
+
+
+@prereg.command("verify")
+@click.argument("plan")
+@click.option("--experiment", default="b", show_default=True, help="Experiment whose documents are compared.")
+@click.option("--profile", default="builtin", show_default=True, help="One lock a profile.")
+def prereg_verify(plan: str, experiment: str, profile: str) -> None:
+    """Compare PLAN's files, and its documents, model and arms, with what was locked."""
+    from expertmiss.experiments.lock import verify
+    from expertmiss.paths import project_root
+
+    if plan == "experiment_b":
+        from expertmiss.experiments.b.register import check_experiment
+
+        click.echo(f"{plan}: {check_experiment(project_root(), experiment, profile)}")
+    else:
+        click.echo(f"{plan}: unchanged ({verify(project_root(), plan)[:12]})")
+
+
+@prereg.command("accept")
+@click.argument("plan")
+@click.argument("result", type=click.Path(path_type=Path))
+@click.option("--profile", default="builtin", show_default=True, help="One result a profile.")
+def prereg_accept(plan: str, result: Path, profile: str) -> None:
+    """Keep the first RESULT (result.json) of PLAN as prereg/PLAN.result.json; compare a later one with it."""
+    from expertmiss.experiments.lock import accept, result_path
+    from expertmiss.files import read_json
+    from expertmiss.paths import project_root
+
+    click.echo(f"{result_path(plan, profile)}: {accept(project_root(), plan, profile, read_json(result))}")
 
 
 @cli.command("train-builtin", context_settings={"ignore_unknown_options": True}, add_help_option=False)

@@ -223,3 +223,21 @@ def stage_runs(experiment):
         *([f"{here}/judge_claims/{place}/run.json"] if STUDIES else []),
         f"{here}/make_figures/{place}/run.json",
     ]
+
+
+B_TABLES = ("b_plan", "b_arms", "b_pairs", "b_effects", "b_power")
+B_SITES = ("b_sites", "b_site_model", "b_site_cells", "b_site_overlap")
+B_PLAN = ("prereg/experiment_b.yaml", "prereg/experiment_b.md")
+# The pages of Experiment B are confirmatory, or a pilot's: they do not mix with the experiment's own page.
+B_PAGES = {
+    "experiment_b": ("decide_experiment_b", B_TABLES),
+    "experiment_b_pilot": ("pilot_experiment_b", B_TABLES),
+    "b_sites": ("measure_sites", B_SITES),
+}
+
+
+def b_folder(wildcards):
+    """Folder of the stage whose tables a page of Experiment B shows."""
+    return (
+        f"results/{wildcards.experiment}/{B_PAGES[wildcards.page][0]}/{MODEL}/{CORPUS}"
+    )

@@ -294,6 +294,17 @@ class E4Config:
 
 
 @dataclass
+class BConfig:
+    """Experiment B. Its rules are fixed in prereg/experiment_b.yaml; free are the pilot's size and the exploratory single substitutions."""
+
+    pilot_documents: int = opt(120, "Most pilot documents, spread evenly over packages and templates.", low=4)
+    site_split: str = opt("exploratory", "measure_sites: split whose documents get single substitutions.")
+    site_documents: int = opt(60, "measure_sites: most documents.", low=4)
+    sites: int = opt(32, "measure_sites: single substitutions in each document, each in a row of its own.", low=1)
+    site_seed: int = opt(7, "measure_sites: seed of tokens and layers.", low=0, high=2**63 - 1)
+
+
+@dataclass
 class StatsConfig:
     """Intervals of every table."""
 
@@ -329,5 +340,6 @@ class Config:
     e1: E1Config = opt(E1Config, "Experiment E1.")
     e2: E2Config = opt(E2Config, "Experiment E2.")
     e4: E4Config = opt(E4Config, "Experiment E4.")
+    b: BConfig = opt(BConfig, "Experiment B.")
     stats: StatsConfig = opt(StatsConfig, "Intervals.")
     report: ReportConfig = opt(ReportConfig, "The report.")

@@ -108,5 +108,14 @@ def judge_c4(table: pd.DataFrame, rules: Mapping[str, Any]) -> Verdict:
     return Verdict(INCONCLUSIVE, f"smallest corrected p of a rule's two parts: {table['p_holm'].min():.2g}, not below {rule['alpha']}")
 
 
+def judge_c3(table: pd.DataFrame, rules: Mapping[str, Any]) -> Verdict:
+    """C3 from Experiment B's registered decision; nothing but its primary verdict counts. Judged where that is decided, on its own page."""
+    if small := few_clusters(table, rules):
+        return small
+    row = table.iloc[0]
+    outcome = {"heavy_worse": HOLDS, "light_worse": FAILS, "equivalent": FAILS}.get(str(row["verdict"]), INCONCLUSIVE)
+    return Verdict(outcome, str(row["reason"]) + ("" if row["status"] == "confirmatory" else f"; {row['status']}"))
+
+
 JUDGES = {"C1": ("e1_statistics", judge_c1), "C2": ("e2_statistics", judge_c2), "C2a": ("e2_statistics", judge_c2a),
           "C2b": ("e2_statistics", judge_c2b), "C4": ("e4_statistics", judge_c4)}  # fmt: skip

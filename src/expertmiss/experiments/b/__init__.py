@@ -1,0 +1,1 @@
+"""Experiment B: at equal substituted gate mass, do few heavy substitutions cost more than many light ones?"""

@@ -1,0 +1,83 @@
+"""The registered plan of Experiment B: its file, its arms, and the decision module, which is loaded by path because it lies outside the package."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import yaml
+
+from expertmiss.emulate.rows import Row
+from expertmiss.errors import UserError
+from expertmiss.experiments.b.arms import Arm
+from expertmiss.simulate.capacity import resident_experts
+
+NAME = "experiment_b"
+PLAN, WORDS, DECISION = f"prereg/{NAME}.yaml", f"prereg/{NAME}.md", f"prereg/decide_{NAME}.py"
+NEEDED = (
+    "reference", "residency", "first_targets_left_out", "class_shares", "supply_quantile", "primary_share", "levels", "primary", "delta_share", "mass_tolerance",
+    "arms_tolerance", "documents_share", "confidence", "equivalence_confidence", "pilot_split", "split", "min_sources",
+    "documents_per_source", "power", "simulations", "sizes", "seeds",
+)  # fmt: skip
+KINDS = ("natural", "forced", "random chooser")
+
+
+def load_plan(root: Path) -> dict[str, Any]:
+    """``prereg/experiment_b.yaml`` as a plain dict.
+
+    Raises:
+        UserError: missing, not YAML, or without one of its keys.
+    """
+    path = root / PLAN
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{PLAN}: no such file; restore it (git checkout {PLAN})") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as problem:
+        raise UserError(f"{PLAN}: not YAML ({str(problem).splitlines()[0]}); restore it (git checkout {PLAN})") from None
+    for key in NEEDED:
+        if not isinstance(found, dict) or key not in found:
+            raise UserError(f"{PLAN}: lacks '{key}'; restore it (git checkout {PLAN})")
+    return dict(found)
+
+
+def load_decision(root: Path) -> ModuleType:
+    """The decision module.
+
+    Raises:
+        UserError: missing, or it does not run.
+    """
+    spec = importlib.util.spec_from_file_location(f"decide_{NAME}", root / DECISION)
+    if spec is None or spec.loader is None or not (root / DECISION).is_file():
+        raise UserError(f"{DECISION}: no such file; restore it (git checkout {DECISION})")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as problem:  # a damaged file raises nearly every kind
+        raise UserError(f"{DECISION}: cannot be loaded ({problem}); restore it (git checkout {DECISION})") from problem
+    return module
+
+
+def reference_row(plan: Mapping[str, Any], experts: int, top_k: int) -> Row:
+    """The lossless reference at the plan's residency."""
+    return Row(plan["reference"]["name"], dict(plan["reference"]), resident_experts(plan["residency"], experts, top_k))
+
+
+def plan_arms(plan: Mapping[str, Any], mu: Mapping[str, float]) -> list[Arm]:
+    """Every arm: heavy, light and random at each level, heavy and light with forced misses and with the random chooser at the primary one."""
+    seed, primary = int(plan["seeds"]["order"]), plan["primary"]
+    arms = [
+        Arm(f"{order}/{level}", order, mu[level], level, seed=seed) for level in plan["levels"] for order in ("heavy", "light", "random")
+    ]
+    for order in ("heavy", "light"):
+        arms.append(Arm(f"{order}/{primary}/forced", order, mu[primary], primary, forced=True, seed=seed))
+        arms.append(Arm(f"{order}/{primary}/random_chooser", order, mu[primary], primary, chooser="random", seed=seed))
+    return arms
+
+
+def kind(arm: Arm) -> str:
+    """Which comparison an arm belongs to, of ``KINDS``."""
+    return "forced" if arm.forced else "random chooser" if arm.chooser == "random" else "natural"

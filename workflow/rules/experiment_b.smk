@@ -1,0 +1,154 @@
+# Experiment B: pilot, then (once it is locked) the confirmatory run and its decision. None of it is part of `all`.
+#
+#   snakemake --config experiment=b --cores all experiment_b_pilot    numbers that the plan needs, from the pilot split
+#   expertmiss prereg lock experiment_b                               freeze plan, numbers, documents, model, arms
+#   snakemake --config experiment=b --cores all experiment_b          confirmatory run, decision, report
+#
+# pilot_experiment_b   tokens (pilot), calibration trace, plan -> proposal.json, cells, b_* tables
+# run_experiment_b     tokens (confirmatory), lock             -> cells
+# decide_experiment_b  cells, lock                             -> result.json, b_* tables
+# measure_sites        tokens, calibration trace               -> b_site* tables (single substitutions, exploratory; snakemake b_sites)
+ruleorder: report_experiment_b > render_report
+
+
+rule pilot_experiment_b:
+    input:
+        tokens="results/{experiment}/tokenize_corpus/{model}/{corpus}/tokens.parquet",
+        calibration="results/{experiment}/capture_traces/{model}/{corpus}/calibration/trace.safetensors",
+        plan="prereg/experiment_b.yaml",
+        decision="prereg/decide_experiment_b.py",
+        model=model_files,
+    output:
+        proposal="results/{experiment}/pilot_experiment_b/{model}/{corpus}/proposal.json",
+        cells="results/{experiment}/pilot_experiment_b/{model}/{corpus}/cells.parquet",
+        tables=[
+            f"results/{{experiment}}/pilot_experiment_b/{{model}}/{{corpus}}/{table}.parquet"
+            for table in (*B_TABLES, "b_supply")
+        ],
+        run="results/{experiment}/pilot_experiment_b/{model}/{corpus}/run.json",
+    log:
+        "results/{experiment}/pilot_experiment_b/{model}/{corpus}/pilot_experiment_b.log",
+    params:
+        cfg=cfg("pilot_experiment_b"),
+        code=code("pilot_experiment_b"),
+        out=subpath(output.run, parent=True),
+    shell:
+        "python -m expertmiss pilot_experiment_b --cfg {params.cfg:q} --code {params.code} --experiment {wildcards.experiment}"
+        " --input tokens={input.tokens:q} --input calibration={input.calibration:q} --input plan={input.plan:q}"
+        " --input decision={input.decision:q} --out {params.out:q} --log {log:q}"
+
+
+rule run_experiment_b:
+    input:
+        tokens="results/{experiment}/tokenize_corpus/{model}/{corpus}/tokens.parquet",
+        calibration="results/{experiment}/capture_traces/{model}/{corpus}/calibration/trace.safetensors",
+        lock="prereg/LOCK.json",
+        plan=B_PLAN,
+        model=model_files,
+    output:
+        cells="results/{experiment}/run_experiment_b/{model}/{corpus}/cells.parquet",
+        run="results/{experiment}/run_experiment_b/{model}/{corpus}/run.json",
+    log:
+        "results/{experiment}/run_experiment_b/{model}/{corpus}/run_experiment_b.log",
+    params:
+        cfg=cfg("run_experiment_b"),
+        code=code("run_experiment_b"),
+        out=subpath(output.run, parent=True),
+    shell:
+        "python -m expertmiss run_experiment_b --cfg {params.cfg:q} --code {params.code} --experiment {wildcards.experiment}"
+        " --input tokens={input.tokens:q} --input calibration={input.calibration:q} --input lock={input.lock:q} --out {params.out:q} --log {log:q}"
+
+
+rule decide_experiment_b:
+    input:
+        cells="results/{experiment}/run_experiment_b/{model}/{corpus}/cells.parquet",
+        lock="prereg/LOCK.json",
+        plan=B_PLAN,
+        decision="prereg/decide_experiment_b.py",
+    output:
+        result="results/{experiment}/decide_experiment_b/{model}/{corpus}/result.json",
+        tables=[
+            f"results/{{experiment}}/decide_experiment_b/{{model}}/{{corpus}}/{table}.parquet"
+            for table in (*B_TABLES, "b_statistics")
+        ],
+        run="results/{experiment}/decide_experiment_b/{model}/{corpus}/run.json",
+    log:
+        "results/{experiment}/decide_experiment_b/{model}/{corpus}/decide_experiment_b.log",
+    params:
+        cfg=cfg("decide_experiment_b"),
+        code=code("decide_experiment_b"),
+        out=subpath(output.run, parent=True),
+    shell:
+        "python -m expertmiss decide_experiment_b --cfg {params.cfg:q} --code {params.code} --experiment {wildcards.experiment}"
+        " --input cells={input.cells:q} --input lock={input.lock:q} --out {params.out:q} --log {log:q}"
+
+
+rule measure_sites:
+    input:
+        tokens="results/{experiment}/tokenize_corpus/{model}/{corpus}/tokens.parquet",
+        calibration="results/{experiment}/capture_traces/{model}/{corpus}/calibration/trace.safetensors",
+        plan="prereg/experiment_b.yaml",
+        model=model_files,
+    output:
+        tables=[
+            f"results/{{experiment}}/measure_sites/{{model}}/{{corpus}}/{table}.parquet"
+            for table in B_SITES
+        ],
+        run="results/{experiment}/measure_sites/{model}/{corpus}/run.json",
+    log:
+        "results/{experiment}/measure_sites/{model}/{corpus}/measure_sites.log",
+    params:
+        cfg=cfg("measure_sites"),
+        code=code("measure_sites"),
+        out=subpath(output.run, parent=True),
+    shell:
+        "python -m expertmiss measure_sites --cfg {params.cfg:q} --code {params.code} --experiment {wildcards.experiment}"
+        " --input tokens={input.tokens:q} --input calibration={input.calibration:q} --input plan={input.plan:q} --out {params.out:q} --log {log:q}"
+
+
+rule draw_experiment_b:
+    input:
+        run=lambda wildcards: f"{b_folder(wildcards)}/run.json",
+        tables=lambda wildcards: [
+            f"{b_folder(wildcards)}/{table}.parquet"
+            for table in B_PAGES[wildcards.page][1]
+        ],
+    output:
+        run="results/{experiment}/draw_{page}/run.json",
+    log:
+        "results/{experiment}/draw_{page}/make_figures.log",
+    params:
+        cfg=cfg("make_figures"),
+        code=code("make_figures"),
+        out=subpath(output.run, parent=True),
+        tables=lambda wildcards, input: named("tables", input.tables),
+    shell:
+        "python -m expertmiss make_figures --cfg {params.cfg:q} --code {params.code} --experiment {wildcards.experiment}"
+        " {params.tables} --out {params.out:q} --log {log:q}"
+
+
+rule report_experiment_b:
+    input:
+        runs=lambda wildcards: [
+            f"results/corpora/{CORPUS}/run.json",
+            f"results/{wildcards.experiment}/tokenize_corpus/{MODEL}/{CORPUS}/run.json",
+            f"results/{wildcards.experiment}/capture_traces/{MODEL}/{CORPUS}/calibration/run.json",
+            f"{b_folder(wildcards)}/run.json",
+            f"results/{wildcards.experiment}/draw_{wildcards.page}/run.json",
+        ],
+    output:
+        page="reports/{experiment}/{page}/index.html",
+        numbers="reports/{experiment}/{page}/numbers.tex",
+        figures=directory("reports/{experiment}/{page}/figures"),
+        tables=directory("reports/{experiment}/{page}/tables"),
+        run="reports/{experiment}/{page}/run.json",
+    log:
+        "results/{experiment}/draw_{page}/render_report.log",
+    params:
+        cfg=cfg("render_report"),
+        code=code("render_report"),
+        out=subpath(output.run, parent=True),
+        runs=lambda wildcards, input: named("runs", input.runs),
+    shell:
+        "python -m expertmiss render_report --cfg {params.cfg:q} --code {params.code} --experiment {wildcards.experiment}"
+        " {params.runs} --out {params.out:q} --log {log:q}"
