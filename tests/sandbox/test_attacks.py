@@ -10,8 +10,8 @@ import socket
 import stat
 import subprocess
 import sys
-import time
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
