@@ -47,6 +47,16 @@ def atomic_path(target: Path | str) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
+def clear_parts(out: Path) -> None:
+    """Remove a stage's finished parts (files below ``out/.parts``); call it last, when ``run.json`` says that the stage is done.
+
+    A kill before that then costs the joining of the parts, not the work in them.
+    """
+    for part in sorted((out / ".parts").rglob("*")):
+        if part.is_file():
+            part.unlink()
+
+
 def write_text(target: Path | str, text: str) -> None:
     """Write ``text`` as UTF-8, atomically."""
     with atomic_path(target) as path:

@@ -130,6 +130,27 @@ def test_a_killed_run_resumes_at_the_first_missing_document(
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "cells.parquet"), pd.read_parquet(emulated / "e2" / "cells.parquet"))
 
 
+def test_a_kill_while_the_run_is_recorded_loses_no_document(
+    setting: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*arguments: Any, **options: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(emulation, "write_run", killed)
+        emulate(setting, "e2", tmp_path)
+    assert len(list((tmp_path / ".parts").rglob("*.safetensors"))) == 5
+    again: list[int] = []
+    monkeypatch.setattr(emulation._Passes, "run", lambda self, tokens, document: again.append(document))
+    emulate(setting, "e2", tmp_path)
+    assert again == [] and not list((tmp_path / ".parts").rglob("*.safetensors"))
+
+
+def test_closed_and_open_loop_are_labelled_apart(emulated: Path) -> None:
+    for name, note in (("cells", "closed loop"), ("open_loop", "open loop"), ("split", "closed loop")):
+        assert list(read_table(emulated / "e1" / f"{name}.parquet").labels.notes) == [note]
+
+
 def test_statistics_agree_with_the_cells(analysed: Path) -> None:
     cells = pd.read_parquet(analysed / "e1" / "cells.parquet")
     totals = cells[cells["residency"] == 0.25].groupby("policy")[["nll", "scored", "substituted"]].sum()

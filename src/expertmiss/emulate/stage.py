@@ -14,6 +14,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -31,17 +32,17 @@ from expertmiss.emulate.replay import open_loop
 from expertmiss.errors import UserError
 from expertmiss.experiments.lock import verify
 from expertmiss.experiments.plans import Planned, load_claims, plan
-from expertmiss.files import atomic_path, sha256_bytes, sha256_json
+from expertmiss.files import atomic_path, clear_parts, sha256_bytes, sha256_json
+from expertmiss.labelled import write_labelled
 from expertmiss.memory import keep_freed_memory
 from expertmiss.models.adapters import RouterModule
 from expertmiss.models.load import load_model
 from expertmiss.models.routers import router_modules
 from expertmiss.paths import project_root
 from expertmiss.progress import Progress
-from expertmiss.provenance import write_run
+from expertmiss.provenance import Labels, write_run
 from expertmiss.stages import Context
 from expertmiss.traces.capture import choose_documents, equal_rows, is_whole, local_files, model_digest, read_tokens
-from expertmiss.traces.format import Trace
 
 STAGE = "emulate_policies"
 FIRST_TARGET = 16  # targets after a reset that are left out of every NLL (definitions, State)
@@ -69,10 +70,7 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path, calib
     if text.min() < 0 or text.max() >= model.get_input_embeddings().num_embeddings:
         raise UserError(f"{tokens}: a token id does not fit the model's vocabulary; tokenize with the model's own tokenizer")
     digest = model_digest(Path(model_cfg["path"]), model_cfg["revision"])
-    counted = Trace.open(calibration, check_values=True)
-    if counted.meta.model_revision != digest:
-        raise UserError(f"{calibration}: captured with another model than {model_cfg['path']}; run capture_traces again")
-    counts = core.request_counts(counted)
+    counts = core.calibration_counts(calibration, model_cfg["path"], digest)
     routers = router_modules(model)
     rows = plan(study, experiment, load_claims(claims), routers[0].experts, routers[0].top_k)
     key = sha256_json([cfg, context.source_hash, lock, digest, sha256_bytes(text.tobytes()), sha256_bytes(counts.tobytes())])[:16]
@@ -88,8 +86,16 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path, calib
             bar.update(len(words) * len(rows))
     forward = time.monotonic() - clock
     joined = [load_file(parts / f"{document:06d}.safetensors") for document in documents["document"]]
-    outputs = _write(joined, rows, documents, topic_change, cfg, study, out)
     nll = np.stack([part["nll"][:, FIRST_TARGET:] for part in joined])
+    labels = Labels(
+        model_cfg["substrate"], "own", "none", cfg["host"]["name"], "exploratory",
+        {
+            "documents": len(documents), **({} if study == "e4" else {"sources": int(documents["source"].nunique())}),
+            "tokens": int(nll.shape[0] * nll.shape[2]),
+        },
+        ["closed loop"],
+    )  # fmt: skip
+    outputs = _write(joined, rows, documents, topic_change, cfg, study, labels, out)
     spread = max(float(part["reference_spread"].max()) for part in joined)
     write_run(
         out, stage=STAGE, experiment=context.experiment, name=f"emulate {study} with {model_cfg['name']} on {cfg['corpus']['name']}",
@@ -99,15 +105,9 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path, calib
             "rows": len(rows), "documents": len(documents), "reference_nll": float(nll[:, 0].mean()), "reference_spread": spread,
             "tokens_per_second": tokens_run / forward,
         },
-        timings={"forward_s": forward, "total_s": time.monotonic() - clock}, started=started,
-        labels={
-            "substrate": model_cfg["substrate"], "routing": "own", "time": "none", "host": cfg["host"]["name"], "status": "exploratory",
-            "n": {"documents": len(documents), **({} if study == "e4" else {"sources": int(documents["source"].nunique())}), "tokens": int(nll.shape[0] * nll.shape[2])},
-            "notes": ["closed loop"],
-        },
+        timings={"forward_s": forward, "total_s": time.monotonic() - clock}, started=started, labels=labels,
     )  # fmt: skip
-    for part in sorted((out / ".parts").rglob("*.safetensors")):
-        part.unlink()
+    clear_parts(out)
 
 
 class _Passes:
@@ -181,9 +181,9 @@ def _first_row(routers: list[RouterModule], length: int) -> Iterator[list[NDArra
 
 def _write(
     joined: list[dict[str, NDArray[Any]]], rows: list[Planned], documents: pd.DataFrame, topic_change: NDArray[np.uint8], cfg: dict[str, Any],
-    study: str, out: Path,
+    study: str, labels: Labels, out: Path,
 ) -> list[Path]:  # fmt: skip
-    """The tables and the per-token NLL from the parts of all documents."""
+    """The tables, each with its labels, and the per-token NLL from the parts of all documents."""
     split = str(documents["split"].iloc[0])
     about = pd.DataFrame([
         {
@@ -211,11 +211,9 @@ def _write(
             if kind == "closed":
                 frame = frame.assign(nll=part["nll"][:, FIRST_TARGET:].sum(axis=1), scored=scored)
             frames.append(frame)
-        with atomic_path(out / f"{name}.parquet") as path:
-            pd.concat(frames, ignore_index=True).to_parquet(path, index=False)
+        write_labelled(out / f"{name}.parquet", pd.concat(frames, ignore_index=True), replace(labels, notes=[f"{kind} loop"]), {})
         outputs.append(out / f"{name}.parquet")
-    with atomic_path(out / "split.parquet") as path:
-        attribution_frame(joined, about, identity).to_parquet(path, index=False)
+    write_labelled(out / "split.parquet", attribution_frame(joined, about, identity), labels, {})
     with atomic_path(out / "nll.safetensors") as path:
         save_file(
             {

@@ -53,7 +53,18 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, cells: Path, open_l
         "e1_choosers": _choosers(closed, bootstrap), "e1_gap": loop_gap(closed, opened, bootstrap), "e1_statistics": shares, "e1_orders": orders,
     }  # fmt: skip
     write_analysis(
-        out, STAGE, "E1: which substitutions cost quality", cfg, context, clock, closed, bootstrap, tables, [cells, open_loop, split], lock
+        out,
+        STAGE,
+        "E1: which substitutions cost quality",
+        cfg,
+        context,
+        clock,
+        closed,
+        bootstrap,
+        tables,
+        [cells, open_loop, split],
+        lock,
+        rules["C1"]["residency"],
     )
 
 

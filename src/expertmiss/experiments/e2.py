@@ -63,7 +63,18 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, cells: Path, open_l
         "e2_orders": orders,
     }  # fmt: skip
     write_analysis(
-        out, STAGE, "E2: does gate mass order policies by loss", cfg, context, clock, closed, bootstrap, tables, [cells, open_loop], lock
+        out,
+        STAGE,
+        "E2: does gate mass order policies by loss",
+        cfg,
+        context,
+        clock,
+        closed,
+        bootstrap,
+        tables,
+        [cells, open_loop],
+        lock,
+        rules["C2"]["residency"],
     )
 
 

@@ -68,7 +68,7 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, cells: Path, open_l
         "e4_statistics": _adjust(pd.DataFrame(statistics)), "e4_orders": pd.DataFrame(orders),
     }  # fmt: skip
     write_analysis(
-        out, STAGE, "E4: background admission and topic changes", cfg, context, clock, closed, bootstrap, tables, [cells, open_loop, nll], lock,
+        out, STAGE, "E4: background admission and topic changes", cfg, context, clock, closed, bootstrap, tables, [cells, open_loop, nll], lock, rules["C4"]["residency"],
         unit="streams",
     )  # fmt: skip
 

@@ -20,8 +20,6 @@ from expertmiss.stages import Context
 from expertmiss.stats.bootstrap import ClusterBootstrap
 from expertmiss.stats.tables import with_sample, write_table
 
-RESIDENCY = 0.25  # of every claim in config/claims.yaml
-
 
 def statistic(
     claim: str, name: str, unit: str, interval: Any, bootstrap: ClusterBootstrap, documents: int, place: Any = ()
@@ -43,15 +41,23 @@ class Clock:
 
 def write_analysis(
     out: Path, stage: str, title: str, cfg: Mapping[str, Any], context: Context, clock: Clock, cells: Cells, bootstrap: ClusterBootstrap,
-    tables: Mapping[str, pd.DataFrame], inputs: Sequence[Path], lock: str, unit: str = "sources",
+    tables: Mapping[str, pd.DataFrame], inputs: Sequence[Path], lock: str, residency: float, unit: str = "sources",
 ) -> None:  # fmt: skip
     """Write ``tables`` with the labels of ``cells``, and ``run.json`` with their statistics as metrics; the claims' lock travels along.
+
+    ``residency`` is the share that the claims are judged at.
 
     Raises:
         UserError: the cells were emulated under another lock.
     """
+    run_file = next(path.parent / "run.json" for path in inputs if path.name == "cells.parquet")
+    made = read_json(run_file).get("config", {}).get("claims_lock", "none") if run_file.exists() else "none"
+    if made != lock:
+        raise UserError(
+            f"{run_file}: emulated under other claims than those locked now ({made[:12]}, {lock[:12]}); run emulate_policies again"
+        )
     tokens = int(cells.scored.sum())
-    flagged = bool(cells.policies["few_residents"][cells.policies["residency"] == RESIDENCY].any())
+    flagged = bool(cells.policies["few_residents"][cells.policies["residency"] == residency].any())
     tables = {name: frame.assign(few_residents=flagged) if name.endswith("_statistics") else frame for name, frame in tables.items()}
     labels = with_sample(cells.table.labels, {"documents": len(cells.documents), unit: bootstrap.clusters, "tokens": tokens})
     sources = {path.name: sha256_file(path) for path in inputs}
@@ -61,12 +67,6 @@ def write_analysis(
         kept = frame.drop(columns=[column for column in identity if column in frame])
         about = replace(labels, notes=(*labels.notes, "open loop")) if name.endswith("_gap") else labels
         outputs += write_table(out / f"{name}.parquet", kept.assign(**identity), about, sources)
-    run_file = next(path.parent / "run.json" for path in inputs if path.name == "cells.parquet")
-    made = read_json(run_file).get("config", {}).get("claims_lock", "none") if run_file.exists() else "none"
-    if made != lock:
-        raise UserError(
-            f"{run_file}: emulated under other claims than those locked now ({made[:12]}, {lock[:12]}); run emulate_policies again"
-        )
     metrics = {
         re.sub(r"[^\w.\- /]", "", f"{row['claim']}/{row['statistic']}"): row["estimate"]
         for name, frame in tables.items() if name.endswith("_statistics") for row in frame.to_dict("records")

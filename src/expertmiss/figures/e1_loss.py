@@ -7,10 +7,7 @@ import pandas as pd
 from matplotlib.ticker import FuncFormatter
 
 from expertmiss.figures.base import Figure, Tables
-from expertmiss.figures.style import BLUE, GREEN, OLIVE, ORANGE, PURPLE, VERMILION, canvas, legend, level, percent_axis
-
-COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, OLIVE)
-MARKERS = ("s", "X", "D", "v", "^", "P")
+from expertmiss.figures.style import SERIES, canvas, legend, level, percent_axis
 
 
 def grid(measures: pd.DataFrame) -> pd.DataFrame:
@@ -27,7 +24,7 @@ def draw(tables: Tables) -> matplotlib.figure.Figure:
     rows = grid(tables["e1_measures"])
     figure, axes = canvas()
     for place, (capacity, part) in enumerate(rows.groupby("capacity")):
-        colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
+        colour, marker = SERIES[place % len(SERIES)]
         line = part[part["miss_rule"] != "substitute_all"]
         axes.fill_between(line["substituted_share"], line["low"], line["high"], color=colour, alpha=0.14, linewidth=0)
         label = f"C = {capacity} ({100 * part['residency'].iloc[0]:.3g} %)"

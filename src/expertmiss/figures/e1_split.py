@@ -16,7 +16,7 @@ HEIGHT = 3.6
 
 
 def shown(split: pd.DataFrame) -> pd.DataFrame:
-    """Rows of substitute_all at the claims' capacity (the one with most rows of the grid)."""
+    """Rows of substitute_all at the claims' capacity (the one nearest to 25 %)."""
     rows = split[split["policy"] == "substitute_all"]
     near = (rows["residency"] - 0.25).abs()
     found: pd.DataFrame = rows[near == near.min()]

@@ -7,10 +7,7 @@ import pandas as pd
 from matplotlib.ticker import FuncFormatter
 
 from expertmiss.figures.base import Figure, Tables
-from expertmiss.figures.style import BLUE, GREEN, MUTED, OLIVE, ORANGE, PURPLE, VERMILION, canvas, legend, level, percent_axis
-
-COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, OLIVE)
-MARKERS = ("s", "X", "D", "v", "^", "P")
+from expertmiss.figures.style import MUTED, SERIES, canvas, legend, level, percent_axis
 
 
 def points(measures: pd.DataFrame) -> pd.DataFrame:
@@ -27,7 +24,7 @@ def draw(tables: Tables) -> matplotlib.figure.Figure:
     rows = points(tables["e2_measures"])
     figure, axes = canvas()
     families = list(dict.fromkeys(tables["e2_measures"].loc[tables["e2_measures"]["arm"] == "protected", "family"]))
-    for family, colour, marker in zip(families, COLOURS, MARKERS, strict=False):
+    for family, (colour, marker) in zip(families, SERIES, strict=False):
         part = rows[(rows["arm"] == "protected") & (rows["family"] == family)]
         axes.vlines(part["mean_mass"], part["low"], part["high"], color=colour, linewidth=0.8)
         axes.plot(part["mean_mass"], part["perplexity_change"], color=colour, marker=marker, linestyle="none", label=family)

@@ -8,10 +8,7 @@ import matplotlib.figure
 import numpy as np
 
 from expertmiss.figures.base import Figure, Tables
-from expertmiss.figures.style import BLUE, GREEN, MUTED, ORANGE, VERMILION, canvas, legend, level
-
-COLOURS = (BLUE, VERMILION, GREEN, ORANGE)
-MARKERS = ("s", "X", "D", "v")
+from expertmiss.figures.style import MUTED, SERIES, canvas, legend, level
 
 
 def name(beta: float) -> str:
@@ -29,7 +26,7 @@ def draw(tables: Tables) -> matplotlib.figure.Figure:
     for place, family in enumerate(families):
         part = rows[rows["family"] == family].sort_values("beta")
         places = np.array([betas.index(beta) for beta in part["beta"]]) + 0.08 * (place - (len(families) - 1) / 2)
-        colour, marker = COLOURS[place % 4], MARKERS[place % 4]
+        colour, marker = SERIES[place % len(SERIES)]
         axes.vlines(places, part["low"], part["high"], color=colour, linewidth=0.9)
         axes.plot(places, part["estimate"], color=colour, marker=marker, label=family.replace("/", ", "))
     axes.axhline(0, color=MUTED, linewidth=0.6)

@@ -39,6 +39,10 @@ class Look(NamedTuple):
     dashes: Any
 
 
+SERIES = tuple(zip((BLUE, VERMILION, GREEN, PURPLE, ORANGE, OLIVE), ("s", "X", "D", "v", "^", "P"), strict=True))
+"""Colour and marker of lines that are not policies: capacities, families of rules."""
+
+
 POLICY_LOOKS: dict[str, Look] = {
     "fetch_all": Look(INK, "o", "-"),
     "rule_015": Look(BLUE, "s", "-"),

@@ -19,7 +19,7 @@ import torch
 from expertmiss import policies as core
 from expertmiss.emulate.rows import Row as Arm
 from expertmiss.errors import UserError
-from expertmiss.files import sha256_bytes, sha256_file, sha256_json, write_json, write_text
+from expertmiss.files import clear_parts, sha256_bytes, sha256_file, sha256_json, write_json, write_text
 from expertmiss.generate.arms import ArmDecoder
 from expertmiss.generate.problems import caps_of, read_items, sandbox_for
 from expertmiss.generate.solve import Batch, Row, answer, batches, ending, lines, resumed
@@ -29,7 +29,6 @@ from expertmiss.provenance import write_run
 from expertmiss.simulate.capacity import resident_experts
 from expertmiss.stages import Context
 from expertmiss.traces.capture import local_files, model_digest
-from expertmiss.traces.format import Trace
 
 STAGE = "generate_answers"
 REFERENCE = "fetch_all"
@@ -58,10 +57,7 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, problems: Path, cal
         raise UserError(f"{problems}: this corpus has no problems with answers; use corpus=builtin")
     model, tokenizer = load_model(model_cfg["path"], dtype=model_cfg["dtype"], device=model_cfg["device"], revision=model_cfg["revision"])
     digest = model_digest(Path(model_cfg["path"]), model_cfg["revision"])
-    counted = Trace.open(calibration, check_values=True)
-    if counted.meta.model_revision != digest:
-        raise UserError(f"{calibration}: captured with another model than {model_cfg['path']}; run capture_traces again")
-    counts = core.request_counts(counted)
+    counts = core.calibration_counts(calibration, model_cfg["path"], digest)
     router = router_modules(model)[0]
     capacity = resident_experts(options["residency"], router.experts, router.top_k)
     names = [REFERENCE, *(name for name in cfg["arms"] if name != REFERENCE)]
@@ -87,8 +83,6 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, problems: Path, cal
     generated = time.monotonic() - clock
     write_text(out / "answers.jsonl", lines(rows))
     write_json(out / "sandbox.json", {"sandbox": reason, "limits": cfg["sandbox"]})
-    for part in sorted((out / ".parts").rglob("*.jsonl")):
-        part.unlink()
     tokens = sum(len(row["tokens"]) for row in rows)
     outputs = [out / "answers.jsonl", out / "sandbox.json"]
     write_run(
@@ -102,3 +96,4 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, problems: Path, cal
             "notes": ["closed loop; synthetic tasks in the form of GSM8K and HumanEval", f"programs: {reason}"],
         },
     )  # fmt: skip
+    clear_parts(out)

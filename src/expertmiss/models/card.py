@@ -21,7 +21,7 @@ import pandas as pd
 import torch
 
 from expertmiss.errors import UserError
-from expertmiss.files import read_json, write_json, write_text
+from expertmiss.files import clear_parts, read_json, write_json, write_text
 from expertmiss.models.card_figures import layer_figures, ranked
 from expertmiss.models.card_tasks import measure_tasks
 from expertmiss.models.card_text import render
@@ -99,6 +99,7 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path, probl
         inputs=[tokens, problems], outputs=outputs, artifacts=outputs, metrics=metrics, timings={"total": time.monotonic() - clock}, labels=labels,
         started=started,
     )  # fmt: skip
+    clear_parts(out)
 
 
 def _documents(table: pd.DataFrame, split: str, most: int, origin: Path) -> pd.DataFrame:

@@ -35,6 +35,4 @@ def measure_tasks(
         model, tokenizer, items, caps=caps, batch=cfg["generate"]["batch"], sandbox=sandbox, parts=out / ".parts" / key, journal=context.journal
     )  # fmt: skip
     write_text(out / "answers.jsonl", lines(answers))
-    for part in sorted((out / ".parts").rglob("*.jsonl")):
-        part.unlink()
     return accuracies(answers, caps, reason)

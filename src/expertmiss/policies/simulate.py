@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,22 @@ def request_counts(trace: Trace) -> NDArray[np.int64]:
     """[L, E] how often each expert is among the first K of each layer: what a warm start orders experts by."""
     meta = trace.meta
     return np.stack([_core.request_counts(layer.ids, meta.top_k, meta.experts) for layer in trace.layers])
+
+
+def calibration_counts(path: Path, model: str, digest: str) -> NDArray[np.int64]:
+    """:func:`request_counts` of the calibration trace ``path``.
+
+    Args:
+        model: the model's folder or name, for the message.
+        digest: of the model that runs; the trace must be of the same.
+
+    Raises:
+        UserError: the trace cannot be read, or is of another model.
+    """
+    trace = Trace.open(path, check_values=True)
+    if trace.meta.model_revision != digest:
+        raise UserError(f"{path}: captured with another model than {model}; run capture_traces again")
+    return request_counts(trace)
 
 
 def draws(policy: Mapping[str, Any]) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 
 from expertmiss.errors import UserError
 from expertmiss.files import atomic_path, read_json, sha256_file
+from expertmiss.labelled import KEY, write_labelled
 from expertmiss.provenance import Labels, repository_root
 
-KEY = b"expertmiss"
 QUICK = "quick run"
 
 
@@ -36,10 +36,7 @@ class Table:
 
 def write_table(path: Path, frame: pd.DataFrame, labels: Labels, sources: Mapping[str, str]) -> list[Path]:
     """Write ``path`` (.parquet) and its .csv, atomically; returns both paths."""
-    content = json.dumps({"labels": asdict(labels), "sources": dict(sources)}, sort_keys=True)
-    table = pa.Table.from_pandas(frame, preserve_index=False)
-    with atomic_path(path) as temporary:
-        pq.write_table(table.replace_schema_metadata({**(table.schema.metadata or {}), KEY: content.encode()}), temporary)
+    write_labelled(path, frame, labels, sources)
     with atomic_path(path.with_suffix(".csv")) as temporary:
         frame.to_csv(temporary, index=False, lineterminator="\n")
     return [path, path.with_suffix(".csv")]

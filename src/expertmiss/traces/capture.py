@@ -22,7 +22,7 @@ from safetensors.numpy import load_file, save_file
 
 from expertmiss import _core
 from expertmiss.errors import UserError
-from expertmiss.files import atomic_path, sha256_bytes, sha256_file, sha256_json
+from expertmiss.files import atomic_path, clear_parts, sha256_bytes, sha256_file, sha256_json
 from expertmiss.models.load import load_model
 from expertmiss.models.routers import RouterRecorder
 from expertmiss.policies import check_core_fresh
@@ -97,8 +97,6 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path, split
         software={name: importlib.metadata.version(name) for name in ("expertmiss", "torch", "transformers")}, labels=labels,
     )  # fmt: skip
     write_trace(out / "trace.safetensors", meta, tensors)
-    for part in sorted((out / ".parts").rglob("*.safetensors")):
-        part.unlink()
     timings = {"forward_s": captured - clock, "total_s": time.monotonic() - clock}
     write_run(
         out, stage="capture_traces", experiment=context.experiment, name=f"capture {split} traces of {model_cfg['name']} on {cfg['corpus']['name']}",
@@ -106,6 +104,7 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path, split
         metrics={"documents": len(documents), "tokens": int(text.size), "set_mismatches": mismatches, "tokens_per_second": text.size / timings["forward_s"]},
         timings=timings, labels=labels, started=started,
     )  # fmt: skip
+    clear_parts(out)
 
 
 def choose_documents(table: pd.DataFrame, split: str, most: int, origin: Path) -> pd.DataFrame:

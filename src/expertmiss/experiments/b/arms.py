@@ -20,8 +20,6 @@ from expertmiss import _core
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
-ORDERS = ("none", "heavy", "light", "random", "site")
-CHOOSERS = ("router_rank", "random")
 
 
 @dataclass(frozen=True)

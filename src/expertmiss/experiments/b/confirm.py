@@ -13,12 +13,12 @@ from typing import Any
 
 from expertmiss.errors import UserError
 from expertmiss.experiments.b.arms import Classes
-from expertmiss.experiments.b.emulate import cells_frame, clear_parts, open_setting, run_arms
+from expertmiss.experiments.b.emulate import cells_frame, open_setting, run_arms
 from expertmiss.experiments.b.plan import NAME, load_plan, plan_arms
 from expertmiss.experiments.b.register import locked_documents, present_sample
 from expertmiss.experiments.lock import CHANGED, Standing, stands
 from expertmiss.experiments.output import Clock
-from expertmiss.files import atomic_path
+from expertmiss.files import atomic_path, clear_parts
 from expertmiss.paths import project_root
 from expertmiss.provenance import write_run
 from expertmiss.stages import Context
@@ -56,7 +56,6 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path, calib
     cells = cells_frame(setting, parts, arms, plan["first_targets_left_out"]).assign(lock=standing.digest)
     with atomic_path(out / "cells.parquet") as path:
         cells.to_parquet(path, index=False)
-    clear_parts(out)
     write_run(
         out, stage=STAGE, experiment=context.experiment, name=f"experiment B with {model_cfg['name']} on {cfg['corpus']['name']}",
         config={**cfg, "lock": standing.digest}, source_hash=context.source_hash,
@@ -65,6 +64,7 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path, calib
         timings={"arms_s": seconds, "total_s": time.monotonic() - clock.begun}, started=clock.started,
         labels=labels_of(cfg["model"]["substrate"], cfg["host"]["name"], standing, cells),
     )  # fmt: skip
+    clear_parts(out)
 
 
 def labels_of(substrate: str, host: str, standing: Standing, cells: Any) -> dict[str, Any]:

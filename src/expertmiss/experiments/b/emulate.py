@@ -28,7 +28,6 @@ from expertmiss.models.routers import router_modules
 from expertmiss.progress import Progress
 from expertmiss.stages import Context
 from expertmiss.traces.capture import choose_documents, equal_rows, is_whole, model_digest, read_tokens
-from expertmiss.traces.format import Trace
 
 REFERENCE = "reference"
 
@@ -91,12 +90,9 @@ def open_setting(cfg: Mapping[str, Any], plan: Mapping[str, Any], documents: pd.
         raise UserError(f"{tokens}: documents of {text.shape[1]} tokens have no target that counts; use longer ones")
     model_cfg = cfg["model"]
     digest = model_digest(Path(model_cfg["path"]), model_cfg["revision"])
-    counted = Trace.open(calibration, check_values=True)
-    if counted.meta.model_revision != digest:
-        raise UserError(f"{calibration}: captured with another model than {model_cfg['path']}; run capture_traces again")
     model, _ = load_model(model_cfg["path"], dtype=model_cfg["dtype"], device=model_cfg["device"], revision=model_cfg["revision"])
     router = router_modules(model)[0]
-    counts = core.request_counts(counted)
+    counts = core.calibration_counts(calibration, model_cfg["path"], digest)
     reference = reference_row(plan, router.experts, router.top_k)
     key = sha256_json(
         [digest, model_cfg["dtype"], model_cfg["device"], sha256_bytes(counts.tobytes()), reference.policy, reference.capacity]
@@ -124,12 +120,6 @@ def run_arms(
             found.append(load_file(part))
             bar.update(len(words) * (1 + len(arms)))
     return found
-
-
-def clear_parts(out: Path) -> None:
-    """Remove the parts, once what they were made for is written."""
-    for part in sorted((out / ".parts").rglob("*.safetensors")):
-        part.unlink()
 
 
 def _tensors(outcome: Outcome) -> dict[str, NDArray[Any]]:

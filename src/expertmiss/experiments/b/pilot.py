@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 
 from expertmiss.errors import UserError
 from expertmiss.experiments.b.arms import Classes
-from expertmiss.experiments.b.emulate import Setting, cells_frame, clear_parts, open_setting, run_arms, select_documents
+from expertmiss.experiments.b.emulate import Setting, cells_frame, open_setting, run_arms, select_documents
 from expertmiss.experiments.b.levels import Levels, find_levels
 from expertmiss.experiments.b.plan import load_decision, load_plan, plan_arms
 from expertmiss.experiments.b.power import find_size, power_table
 from expertmiss.experiments.b.tables import arms_table, decision_rules, effects_table, pairs, plan_table
 from expertmiss.experiments.output import Clock
-from expertmiss.files import atomic_path, sha256_file, write_json
+from expertmiss.files import atomic_path, clear_parts, sha256_file, write_json
 from expertmiss.paths import project_root
 from expertmiss.provenance import Labels, write_run
 from expertmiss.stages import Context
@@ -69,7 +69,6 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path, calib
     with atomic_path(out / "cells.parquet") as path:
         cells.to_parquet(path, index=False)
     write_json(out / "proposal.json", proposal)
-    clear_parts(out)
     labels = {
         "substrate": cfg["model"]["substrate"], "routing": "own", "time": "none", "host": cfg["host"]["name"], "status": "exploratory",
         "n": {"documents": len(chosen), "sources": int(chosen["source"].nunique()), "tokens": int(len(chosen) * cells["scored"].iloc[0])},
@@ -91,6 +90,7 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path, calib
         },
         timings={"arms_s": seconds, "total_s": time.monotonic() - clock.begun}, labels=labels, started=clock.started,
     )  # fmt: skip
+    clear_parts(out)
 
 
 def _levels(setting: Setting, rules: Mapping[str, Any], out: Path, context: Context) -> Levels:

@@ -23,10 +23,10 @@ from scipy.stats import t as student
 from expertmiss.emulate.attribute import EDGES
 from expertmiss.errors import UserError
 from expertmiss.experiments.b.arms import Arm, Classes
-from expertmiss.experiments.b.emulate import Setting, clear_parts, open_setting, select_documents
+from expertmiss.experiments.b.emulate import Setting, open_setting, select_documents
 from expertmiss.experiments.b.plan import load_plan
 from expertmiss.experiments.output import Clock
-from expertmiss.files import atomic_path, sha256_file, sha256_json
+from expertmiss.files import atomic_path, clear_parts, sha256_file, sha256_json
 from expertmiss.paths import project_root
 from expertmiss.progress import Progress
 from expertmiss.provenance import Labels, write_run
@@ -68,7 +68,6 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path, calib
     written = [
         path for name, frame in tables.items() for path in write_table(out / f"{name}.parquet", frame.assign(model=cfg["model"]["name"]), labels, sources)
     ]  # fmt: skip
-    clear_parts(out)
     model = tables["b_site_model"].set_index("term")["estimate"]
     write_run(
         out, stage=STAGE, experiment=context.experiment, name=f"single substitutions with {cfg['model']['name']} on {cfg['corpus']['name']}", config=cfg,
@@ -77,6 +76,7 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path, calib
         metrics={"sites": len(sites), **{f"coefficient/{name}": float(model[name]) for name in TERMS}},
         timings={"sites_s": seconds, "total_s": time.monotonic() - clock.begun}, labels=labels, started=clock.started,
     )  # fmt: skip
+    clear_parts(out)
 
 
 def draw_sites(count: int, tokens: int, layers: int, top_k: int, first: int, document: int, seed: int) -> list[Arm]:
