@@ -66,8 +66,8 @@ def test_bench_compares_with_stock(path: Path, capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--resident", "0.01"], "3 resident experts a layer: a token needs 8 of this model's 256"),
-        (["--resident", "1.5"], "--resident 1.5 is not a share"),
+        (["--resident", "0.01"], "--resident: 0.01 of 256 experts is C = 3, but K <= C <= E must hold (K = 8)"),
+        (["--resident", "1.5"], "--resident: 1.5 is not a share"),
         (["policy=rule_15"], "policy"),
         (["model=x"], "only policy=NAME"),
         (["--calibration", "absent.safetensors"], "absent.safetensors"),

@@ -30,6 +30,7 @@ from expertmiss.emulate.attribute import Attribution, attribute, attribution_fra
 from expertmiss.emulate.emulator import Emulator
 from expertmiss.emulate.replay import open_loop
 from expertmiss.errors import UserError
+from expertmiss.evaluation import FIRST_TARGET
 from expertmiss.experiments.lock import verify
 from expertmiss.experiments.plans import Planned, load_claims, plan
 from expertmiss.files import atomic_path, clear_parts, sha256_bytes, sha256_json
@@ -45,7 +46,6 @@ from expertmiss.stages import Context
 from expertmiss.traces.capture import choose_documents, equal_rows, is_whole, local_files, model_digest, read_tokens
 
 STAGE = "emulate_policies"
-FIRST_TARGET = 16  # targets after a reset that are left out of every NLL (definitions, State)
 
 
 def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path, calibration: Path, claims: Path, study: str) -> None:

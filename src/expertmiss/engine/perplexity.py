@@ -12,9 +12,8 @@ import numpy as np
 from expertmiss.engine.run import read_text
 from expertmiss.engine.session import Engine
 from expertmiss.errors import UserError
+from expertmiss.evaluation import FIRST_TARGET
 from expertmiss.progress import Progress
-
-SKIPPED = 16  # first targets after a reset, which the definitions leave out
 
 
 def perplexity(engine: Engine, texts: Sequence[Path], window: int, documents: int) -> float:
@@ -35,7 +34,7 @@ def perplexity(engine: Engine, texts: Sequence[Path], window: int, documents: in
     with Progress(len(pieces), "perplexity", "doc") as bar:
         for document, piece in enumerate(pieces):
             engine.reset(document)
-            losses.append(engine.nll(piece)[SKIPPED:])
+            losses.append(engine.nll(piece)[FIRST_TARGET:])
             if not engine.stock:
                 meters = engine.meters()
                 totals += [meters[name].sum() for name in ("calls", "hits", "substituted")]
@@ -44,7 +43,7 @@ def perplexity(engine: Engine, texts: Sequence[Path], window: int, documents: in
     mean = float(np.concatenate(losses).mean())
     tokens = sum(len(piece) - 1 for piece in pieces)
     click.echo(
-        f"perplexity {np.exp(mean):.4f} (NLL {mean:.5f} nats, {len(pieces)} documents of {window} tokens, first {SKIPPED} targets left out)"
+        f"perplexity {np.exp(mean):.4f} (NLL {mean:.5f} nats, {len(pieces)} documents of {window} tokens, first {FIRST_TARGET} targets left out)"
     )
     speed = f"{tokens / seconds:.1f} tokens/s"
     if engine.stock:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from expertmiss.engine.measure import decoder, interleave, ratio
 from expertmiss.engine.session import Engine, EngineOptions
 from expertmiss.errors import UserError
 from expertmiss.paths import project_root
+from expertmiss.simulate.capacity import resident_experts
 
 
 def opened(
@@ -30,8 +30,6 @@ def opened(
         UserError: as :class:`Engine`; a resident share that leaves fewer experts than a token needs; a bad override.
     """
     policy = chosen_policy(project_root(), overrides)
-    if not 0 < resident <= 1:
-        raise UserError(f"--resident {resident:g} is not a share; use a value above 0 and at most 1")
     options = EngineOptions(store=store, device=device, context=context, threads=threads, io_threads=io_threads)
     engine = Engine(model, options)
     router = engine.router
@@ -40,7 +38,7 @@ def opened(
         engine.start_stock()
         click.echo(f"{shape}; stock llama.cpp, everything resident", err=True)
         return engine
-    capacity = math.floor(resident * router["experts"] + 0.5)
+    capacity = resident_experts(resident, router["experts"], router["top_k"], "--resident")
     counts = _request_counts(calibration, router) if calibration is not None else None
     if counts is None and policy.get("initial", "warm") == "warm":
         policy["initial"] = "cold"

@@ -21,6 +21,7 @@ import pandas as pd
 import torch
 
 from expertmiss.errors import UserError
+from expertmiss.evaluation import FIRST_TARGET
 from expertmiss.files import clear_parts, read_json, write_json, write_text
 from expertmiss.models.card_figures import layer_figures, ranked
 from expertmiss.models.card_tasks import measure_tasks
@@ -32,7 +33,6 @@ from expertmiss.provenance import write_run
 from expertmiss.stages import Context
 
 STAGE = "describe_model"
-FIRST_TARGET = 16  # targets after a reset that every evaluation of the project leaves out
 
 
 def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path, problems: Path) -> None:
