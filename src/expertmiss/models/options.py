@@ -9,7 +9,7 @@ from typing import Any
 
 from expertmiss.errors import UserError, suggest
 
-DEFAULT_WEIGHTS = {"code": 0.40, "prose": 0.20, "word_problems": 0.15, "functions": 0.10, "records": 0.10}
+DEFAULT_WEIGHTS = {"code": 0.28, "prose": 0.12, "word_problems": 0.25, "functions": 0.20, "records": 0.10}
 
 
 @dataclass(frozen=True)

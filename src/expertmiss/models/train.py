@@ -115,7 +115,7 @@ class Trainer:
         # and on a busy machine wait each time for the slower one.
         shares = list(self.workers.map(self._learn, batch.chunk(options.workers)))
         rate = position.rate(options)
-        norm = self.weights.step(rate)
+        norm = self.weights.step(rate, self.workers)
         position.step += 1
         each = np.concatenate([share.losses for share in shares])
         return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ class MasterWeights:
     """AdamW on float32 masters of a model computed in ``dtype``.
 
     All matrices share one flat tensor and all norm weights another (not decayed): an optimizer step is then a handful of long vector
-    operations instead of some hundred short ones.
+    operations instead of some hundred short ones. ``options.workers`` threads each update a slice of the matrices.
     """
 
     def __init__(self, model: FastModel, options: TrainOptions, dtype: torch.dtype) -> None:
@@ -31,51 +32,60 @@ class MasterWeights:
         self.masters: list[Tensor] = []
         self.low: list[Tensor] = []
         self.grads: list[Tensor] = []
+        self.adams: list[torch.optim.AdamW] = []
         parameters = list(model.parameters())
-        for group in ([p for p in parameters if p.dim() > 1], [p for p in parameters if p.dim() == 1]):
-            master = torch.cat([p.detach().reshape(-1) for p in group]).float()
-            low, grad = master.to(dtype), torch.zeros(len(master), dtype=dtype)
+        for matrices in (True, False):
+            group = [p for p in parameters if (p.dim() > 1) == matrices]
+            flat = torch.cat([p.detach().reshape(-1) for p in group]).float()
+            low, grad = flat.to(dtype), torch.zeros(len(flat), dtype=dtype)
             start = 0
             for p in group:
                 view = slice(start, start + p.numel())
                 p.data, p.grad = low[view].view(p.shape), grad[view].view(p.shape)
                 start += p.numel()
-            master.grad = torch.zeros_like(master)
-            self.masters.append(master)
-            self.low.append(low)
-            self.grads.append(grad)
-        groups = [
-            {"params": [self.masters[0]], "weight_decay": options.weight_decay},
-            {"params": [self.masters[1]], "weight_decay": 0.0},
-        ]
-        self.adam = torch.optim.AdamW(groups, lr=options.learning_rate, betas=(options.beta1, options.beta2), fused=True)
+            slices = options.workers if matrices else 1
+            for master in flat.chunk(slices):
+                master.grad = torch.zeros_like(master)
+                decay = options.weight_decay if matrices else 0.0
+                betas = (options.beta1, options.beta2)
+                self.adams.append(torch.optim.AdamW([master], lr=options.learning_rate, betas=betas, weight_decay=decay, fused=True))
+                self.masters.append(master)
+            self.low += low.chunk(slices)
+            self.grads += grad.chunk(slices)
 
-    def step(self, rate: float) -> float:
-        """One clipped update at learning rate ``rate`` from the gradients left in the model; returns the gradient's norm."""
-        for master, grad in zip(self.masters, self.grads, strict=True):
-            assert master.grad is not None
-            master.grad.copy_(grad)
-            grad.zero_()
-        norm = float(torch.nn.utils.clip_grad_norm_(self.masters, self.clip))
+    def step(self, rate: float, workers: Executor) -> float:
+        """One clipped update at learning rate ``rate`` from the gradients left in the model; returns the gradient's norm.
+
+        Raises:
+            UserError: the gradient is not finite.
+        """
+        norms = workers.map(lambda grad: torch.linalg.vector_norm(grad, dtype=torch.float32), self.grads)
+        norm = float(torch.linalg.vector_norm(torch.stack(list(norms))))
         if norm != norm or norm == float("inf"):
             raise UserError("train-builtin: the gradient is not finite; lower train_builtin.learning_rate and start again")
-        for group in self.adam.param_groups:
-            group["lr"] = rate
-        self.adam.step()
-        for master, low in zip(self.masters, self.low, strict=True):
-            low.copy_(master)
+        scale = min(1.0, self.clip / (norm + 1e-6))
+        list(workers.map(lambda part: self._update(part, rate, scale), range(len(self.masters))))
         return norm
+
+    def _update(self, part: int, rate: float, scale: float) -> None:
+        master, low, grad, adam = self.masters[part], self.low[part], self.grads[part], self.adams[part]
+        torch.mul(grad, scale, out=master.grad)
+        grad.zero_()
+        adam.param_groups[0]["lr"] = rate
+        adam.step()
+        low.copy_(master.detach())
 
     def state(self) -> dict[str, Any]:
         """Masters and moments, for :meth:`load`."""
-        return {"masters": self.masters, "adam": self.adam.state_dict()}
+        return {"masters": self.masters, "adams": [adam.state_dict() for adam in self.adams]}
 
     def load(self, state: dict[str, Any]) -> None:
         """Restore exactly what :meth:`state` held."""
         for master, low, saved in zip(self.masters, self.low, state["masters"], strict=True):
             master.copy_(saved)
             low.copy_(master)
-        self.adam.load_state_dict(state["adam"])
+        for adam, saved in zip(self.adams, state["adams"], strict=True):
+            adam.load_state_dict(saved)
 
 
 @dataclass

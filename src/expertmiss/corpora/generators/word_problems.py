@@ -1,8 +1,8 @@
 """Arithmetic word problems in the form of GSM8K: a question, worked steps, and ``#### answer``.
 
 A template is scene x plan x wording. Scenes give nouns and verbs, plans the arithmetic (one to three operations, results below
-100), wordings the surface. Templates held out from training share scenes, plans and wordings with training templates, but never
-all three. Difficulty is for a model of some 30 million parameters whose tokenizer splits numbers into digits.
+100, most of them small), wordings the surface. Templates held out from training share scenes, plans and wordings with training
+templates, but never all three. Difficulty is for a model of some 30 million parameters whose tokenizer splits numbers into digits.
 """
 
 from __future__ import annotations
@@ -94,8 +94,13 @@ Sentence = tuple[str, str]  # the question's text and the worked steps
 Plan = Callable[[random.Random, Scene, str, str, int], tuple[str, str, int]]
 
 
+def _number(r: random.Random, low: int, high: int) -> int:
+    """A number in ``low .. high``, small ones more often: the upper end of a uniform draw is itself drawn uniformly."""
+    return r.randint(low, r.randint(low, high))
+
+
 def _add(r: random.Random, s: Scene, n: str, m: str, w: int) -> tuple[str, str, int]:
-    a, b = r.randint(2, 60), r.randint(2, 35)
+    a, b = _number(r, 2, 60), _number(r, 2, 35)
     q = (
         f"{n} has {a} {s.items}. Then {n} {s.gain} {b} more. How many {s.items} does {n} have now?",
         f"There are {a} {s.items} at first. {n} {s.gain} another {b}. How many {s.items} are there in total?",
@@ -105,7 +110,7 @@ def _add(r: random.Random, s: Scene, n: str, m: str, w: int) -> tuple[str, str, 
 
 
 def _subtract(r: random.Random, s: Scene, n: str, m: str, w: int) -> tuple[str, str, int]:
-    b, c = r.randint(2, 35), r.randint(1, 60)
+    b, c = _number(r, 2, 35), _number(r, 1, 60)
     a = b + c
     q = (
         f"{n} has {a} {s.items} and {s.lose} {b} of them. How many {s.items} are left?",
@@ -116,7 +121,7 @@ def _subtract(r: random.Random, s: Scene, n: str, m: str, w: int) -> tuple[str, 
 
 
 def _multiply(r: random.Random, s: Scene, n: str, m: str, w: int) -> tuple[str, str, int]:
-    a, b = r.randint(2, 9), r.randint(2, 9)
+    a, b = _number(r, 2, 9), _number(r, 2, 9)
     q = (
         f"{n} has {a} {s.boxes} with {b} {s.items} in each. How many {s.items} does {n} have?",
         f"Each {s.box} holds {b} {s.items}. How many {s.items} are there in {a} {s.boxes}?",
@@ -126,7 +131,7 @@ def _multiply(r: random.Random, s: Scene, n: str, m: str, w: int) -> tuple[str, 
 
 
 def _divide(r: random.Random, s: Scene, n: str, m: str, w: int) -> tuple[str, str, int]:
-    b, c = r.randint(2, 9), r.randint(2, 9)
+    b, c = _number(r, 2, 9), _number(r, 2, 9)
     a = b * c
     q = (
         f"{n} puts {a} {s.items} into {b} {s.boxes}, the same number in each. How many {s.items} are in each {s.box}?",
@@ -137,7 +142,7 @@ def _divide(r: random.Random, s: Scene, n: str, m: str, w: int) -> tuple[str, st
 
 
 def _add_add(r: random.Random, s: Scene, n: str, m: str, w: int) -> tuple[str, str, int]:
-    a, b, c = r.randint(2, 30), r.randint(2, 30), r.randint(2, 30)
+    a, b, c = _number(r, 2, 30), _number(r, 2, 30), _number(r, 2, 30)
     q = (
         f"{n} has {a} {s.items}. {n} {s.gain} {b} in the morning and {c} in the evening. How many {s.items} does {n} have now?",
         f"{n} {s.gain} {a} {s.items} on Monday, {b} on Tuesday and {c} on Friday. How many {s.items} is that altogether?",
@@ -147,8 +152,8 @@ def _add_add(r: random.Random, s: Scene, n: str, m: str, w: int) -> tuple[str, s
 
 
 def _add_subtract(r: random.Random, s: Scene, n: str, m: str, w: int) -> tuple[str, str, int]:
-    a, b = r.randint(5, 60), r.randint(2, 35)
-    c = r.randint(2, min(30, a + b - 1))
+    a, b = _number(r, 5, 60), _number(r, 2, 35)
+    c = _number(r, 2, min(30, a + b - 1))
     q = (
         f"{n} has {a} {s.items}. {n} {s.gain} {b} more and then {s.lose} {c}. How many {s.items} does {n} have in the end?",
         f"There are {a} {s.items}. First {n} {s.gain} {b}, later {n} {s.lose} {c}. How many {s.items} are there now?",
@@ -158,7 +163,7 @@ def _add_subtract(r: random.Random, s: Scene, n: str, m: str, w: int) -> tuple[s
 
 
 def _subtract_subtract(r: random.Random, s: Scene, n: str, m: str, w: int) -> tuple[str, str, int]:
-    b, c, d = r.randint(2, 25), r.randint(2, 25), r.randint(1, 45)
+    b, c, d = _number(r, 2, 25), _number(r, 2, 25), _number(r, 1, 45)
     a = b + c + d
     q = (
         f"{n} has {a} {s.items}. {n} {s.lose} {b} today and {c} tomorrow. How many {s.items} are left after that?",
@@ -169,7 +174,7 @@ def _subtract_subtract(r: random.Random, s: Scene, n: str, m: str, w: int) -> tu
 
 
 def _multiply_add(r: random.Random, s: Scene, n: str, m: str, w: int) -> tuple[str, str, int]:
-    a, b, c = r.randint(2, 8), r.randint(2, 8), r.randint(2, 30)
+    a, b, c = _number(r, 2, 8), _number(r, 2, 8), _number(r, 2, 30)
     q = (
         f"{n} has {a} {s.boxes} of {b} {s.items} and {c} more {s.items}. How many {s.items} does {n} have?",
         f"Each of {a} {s.boxes} holds {b} {s.items}. Then {n} {s.gain} {c} more. How many {s.items} are there altogether?",
@@ -179,8 +184,8 @@ def _multiply_add(r: random.Random, s: Scene, n: str, m: str, w: int) -> tuple[s
 
 
 def _multiply_subtract(r: random.Random, s: Scene, n: str, m: str, w: int) -> tuple[str, str, int]:
-    a, b = r.randint(2, 9), r.randint(2, 9)
-    c = r.randint(1, a * b - 1)
+    a, b = _number(r, 2, 9), _number(r, 2, 9)
+    c = _number(r, 1, a * b - 1)
     q = (
         f"{n} has {a} {s.boxes} of {b} {s.items} and {s.lose} {c}. How many {s.items} are left?",
         f"Each of {a} {s.boxes} holds {b} {s.items}. {n} {s.lose} {c} of them. How many {s.items} remain?",
@@ -190,7 +195,7 @@ def _multiply_subtract(r: random.Random, s: Scene, n: str, m: str, w: int) -> tu
 
 
 def _divide_add(r: random.Random, s: Scene, n: str, m: str, w: int) -> tuple[str, str, int]:
-    b, c, d = r.randint(2, 9), r.randint(2, 9), r.randint(2, 30)
+    b, c, d = _number(r, 2, 9), _number(r, 2, 9), _number(r, 2, 30)
     a = b * c
     q = (
         f"{n} shares {a} {s.items} equally among {b} friends. {m} is one of them and had {d} {s.items} before. "
@@ -202,7 +207,7 @@ def _divide_add(r: random.Random, s: Scene, n: str, m: str, w: int) -> tuple[str
 
 
 def _twice(r: random.Random, s: Scene, n: str, m: str, w: int) -> tuple[str, str, int]:
-    a = r.randint(2, 32)
+    a = _number(r, 2, 32)
     q = (
         f"{n} has {a} {s.items}. {m} has twice as many. How many {s.items} do they have together?",
         f"{n} {s.gain} {a} {s.items} and {m} {s.gain} two times that number. How many {s.items} is that in total?",
@@ -212,7 +217,7 @@ def _twice(r: random.Random, s: Scene, n: str, m: str, w: int) -> tuple[str, str
 
 
 def _half(r: random.Random, s: Scene, n: str, m: str, w: int) -> tuple[str, str, int]:
-    b = r.randint(2, 30)
+    b = _number(r, 2, 30)
     a = 2 * b
     q = (
         f"{n} has {a} {s.items}. {m} has half as many. How many {s.items} do they have together?",
@@ -223,7 +228,7 @@ def _half(r: random.Random, s: Scene, n: str, m: str, w: int) -> tuple[str, str,
 
 
 def _more_than(r: random.Random, s: Scene, n: str, m: str, w: int) -> tuple[str, str, int]:
-    a, b = r.randint(2, 35), r.randint(2, 20)
+    a, b = _number(r, 2, 35), _number(r, 2, 20)
     q = (
         f"{n} has {a} {s.items}. {m} has {b} more than {n}. How many {s.items} do they have together?",
         f"{n} {s.gain} {a} {s.items}, and {m} {s.gain} {b} more than that. How many {s.items} is that in total?",
@@ -233,7 +238,7 @@ def _more_than(r: random.Random, s: Scene, n: str, m: str, w: int) -> tuple[str,
 
 
 def _two_products(r: random.Random, s: Scene, n: str, m: str, w: int) -> tuple[str, str, int]:
-    a, b, c, d = r.randint(2, 7), r.randint(2, 7), r.randint(2, 7), r.randint(2, 7)
+    a, b, c, d = _number(r, 2, 7), _number(r, 2, 7), _number(r, 2, 7), _number(r, 2, 7)
     q = (
         f"{n} has {a} {s.boxes} of {b} {s.items} and {m} has {c} {s.boxes} of {d} {s.items}. How many {s.items} are there?",
         f"There are {a} {s.boxes} with {b} {s.items} each and {c} {s.boxes} with {d} each. How many {s.items} is that?",
