@@ -23,6 +23,11 @@ CAPACITY, DOCUMENT, LAYER = 9, 11, 0
 CLASSES = Classes(0.12, 0.2)
 
 
+def budget(mu: float) -> tuple[float, ...]:
+    """``mu`` in the layer of these tests and in the next."""
+    return (mu,) * (LAYER + 2)
+
+
 def logits(seed: int, tokens: int = 60) -> Any:
     """[T, E] float32, coarse enough that ties of logits happen."""
     return (np.random.default_rng(seed).normal(size=(tokens, META["experts"])) * 8).round().astype(np.float32) / 8
@@ -58,11 +63,11 @@ def test_every_arm_does_what_the_oracle_does(order: str, forced: bool, chooser: 
     z, scheduled = logits(seed), logits(seed + 100)  # the arm's own S differs from the reference's
     _, start = reference(scheduled)
     residents = lru_schedule(scheduled, META["top_k"], start)
-    arm = Arm("x", order, 0.07, forced=forced, chooser=chooser, seed=5)
+    arm = Arm("x", order, budget(0.07), forced=forced, chooser=chooser, seed=5)
     routed = route(z, LAYER, META)
     found = execute(routed, flags(residents, META["experts"]), arm, CLASSES, DOCUMENT, LAYER, META)
     ids, weights, ranks, mass = walk(
-        z, META["top_k"], residents, order, arm.mu, CLASSES.light, CLASSES.heavy, forced=forced,
+        z, META["top_k"], residents, order, 0.07, CLASSES.light, CLASSES.heavy, forced=forced,
         key=lambda token, rank: _core.draw(5, [DOCUMENT, LAYER, token, rank]),
         pick=None if chooser == "router_rank" else lambda token, rank, n: _core.draw(6, [DOCUMENT, LAYER, token, rank]) % n,
     )  # fmt: skip
@@ -83,7 +88,7 @@ def test_what_holds_for_any_arm(seed: int, mu: float, order: str, forced: bool, 
     calls, start = reference(z)
     resident = schedule(np.array(start), calls, len(z), META["experts"])
     routed = route(z, LAYER, META)
-    found = execute(routed, resident, Arm("x", order, mu, forced=forced, chooser=chooser), CLASSES, DOCUMENT, LAYER, META)
+    found = execute(routed, resident, Arm("x", order, budget(mu), forced=forced, chooser=chooser), CLASSES, DOCUMENT, LAYER, META)
     mass = np.where(found.substituted, routed.w, 0.0).sum(axis=1).cumsum()
     assert (mass <= mu * np.arange(1, len(z) + 1) + 1e-12).all()  # at every token, so at the end too
     assert not found.substituted[:, 0].any()
@@ -103,7 +108,9 @@ def test_arms_differ_only_in_what_they_choose() -> None:
     z = logits(3)
     calls, start = reference(z)
     resident, routed = schedule(np.array(start), calls, len(z), META["experts"]), route(z, LAYER, META)
-    made = [execute(routed, resident, Arm("x", order, 0.05), CLASSES, DOCUMENT, LAYER, META) for order in ("none", "heavy", "light")]
+    made = [
+        execute(routed, resident, Arm("x", order, budget(0.05)), CLASSES, DOCUMENT, LAYER, META) for order in ("none", "heavy", "light")
+    ]
     for one in made[1:]:
         same = ~one.substituted.any(axis=1)
         assert same.any() and not same.all()
@@ -137,20 +144,30 @@ def test_weights_are_the_core_s() -> None:
 
 
 def test_levels_by_hand() -> None:
-    weight = np.array([0.1, 0.1, 0.1, 0.3, 0.3, 0.1, 0.2, 0.6])  # sum 1.8; a third is 0.6, two thirds 1.2
-    misses = {"weight": weight, "layer": np.array([0, 0, 0, 0, 0, 0, 0, 0]), "document": np.array([0, 0, 0, 0, 1, 1, 1, 0])}
+    weight = np.array([0.1, 0.1, 0.1, 0.3, 0.3, 0.1, 0.2, 0.6])  # layer 0: sum 1.8; a third is 0.6, two thirds 1.2
+    layer, document = np.zeros(8, np.int64), np.array([0, 0, 0, 0, 1, 1, 1, 0])
+    misses = {"weight": np.append(weight, weight / 10), "layer": np.append(layer, layer + 2), "document": np.tile(document, 2)}
     plan = {"class_shares": [1 / 3, 2 / 3], "supply_quantile": 0.0, "primary_share": 0.5, "levels": {"mu_1": 0.5, "mu_2": 1.0}}
-    found = find_levels(misses, (2, 1), 10, plan)
-    assert found.classes == Classes(0.2, 0.3)
-    assert found.supply["light"] == pytest.approx([0.01]) and found.supply["heavy"] == pytest.approx([0.03])
-    assert found.mu == {"mu_1": pytest.approx(0.0025), "mu_2": pytest.approx(0.005)}
+    found = find_levels(misses, (2, 3), 10, plan)
+    assert found.classes == [Classes(0.2, 0.3), Classes(0.0, 1.0), Classes(pytest.approx(0.02), pytest.approx(0.03))]
+    assert found.supply["light"] == pytest.approx([0.01, 0, 0.001]) and found.supply["heavy"] == pytest.approx([0.03, 0, 0.003])
+    assert found.mu == {"mu_1": pytest.approx([0.0025, 0, 0.00025]), "mu_2": pytest.approx([0.005, 0, 0.0005])}
     assert weighted_quantile(np.array([3.0, 1.0]), 0.25) == 1.0 and weighted_quantile(np.array([3.0, 1.0]), 0.26) == 3.0
 
 
 def test_no_supply_is_refused() -> None:
     plan = {"class_shares": [1 / 3, 2 / 3], "supply_quantile": 0.1, "primary_share": 0.5, "levels": {"mu_2": 1.0}}
-    misses = {"weight": np.array([0.1, 0.1, 0.3]), "layer": np.array([0, 0, 0]), "document": np.array([0, 0, 0])}
-    with pytest.raises(UserError, match="no supply of"):
+    misses = {"weight": np.array([0.3, 0.3, 0.3]), "layer": np.array([0, 0, 0]), "document": np.array([0, 0, 0])}
+    with pytest.raises(UserError, match="no layer has a supply"):
         find_levels(misses, (1, 2), 10, plan)
     with pytest.raises(UserError, match="no miss"):
         find_levels({name: values[:0] for name, values in misses.items()}, (1, 2), 10, plan)
+
+
+def test_a_layer_without_budget_is_left_alone() -> None:
+    z = logits(3)
+    calls, start = reference(z)
+    resident, routed = schedule(np.array(start), calls, len(z), META["experts"]), route(z, LAYER, META)
+    arm = Arm("x", "heavy", tuple(0.3 * (layer != LAYER) for layer in range(LAYER + 2)))
+    assert not execute(routed, resident, arm, CLASSES, DOCUMENT, LAYER, META).substituted.any()
+    assert execute(routed, resident, arm, CLASSES, DOCUMENT, LAYER + 1, META).substituted.any()

@@ -108,7 +108,7 @@ def change_model(project: dict[str, Any]) -> None:
 def change_numbers(project: dict[str, Any]) -> None:
     path = project["root"] / LOCK
     entries = read_json(path)
-    entries[f"{NAME}/builtin"]["numbers"]["mu"]["mu_2"] *= 2
+    entries[f"{NAME}/builtin"]["numbers"]["mu"]["mu_2"][0] *= 2
     write_json(path, entries)
 
 

@@ -21,8 +21,8 @@ from expertmiss.experiments.b.tables import decision_rules, effects_table, outco
 ROOT = Path(__file__).parents[2]
 DECISION = load_decision(ROOT)
 PLAN = {**load_plan(ROOT), "simulations": 150, "sizes": [40, 80, 160, 320]}
-MU = {"mu_1": 0.02, "mu_2": 0.04, "mu_3": 0.06}
-LEVELS = Levels(Classes(0.1, 0.2), {"heavy": np.array([0.1, 0.09]), "light": np.array([0.08, 0.2])}, MU)
+MU = {"mu_1": [0.01, 0.03], "mu_2": [0.02, 0.06], "mu_3": [0.03, 0.09]}  # means .02, .04, .06
+LEVELS = Levels([Classes(0.1, 0.2), Classes(0.08, 0.1)], {"heavy": np.array([0.1, 0.09]), "light": np.array([0.08, 0.2])}, MU)
 LOSS = {"heavy": 1.0, "random": 0.75, "light": 0.5}  # nats per unit of mass
 
 
@@ -54,10 +54,10 @@ def cells(noise: float, documents: int = 60, factor: float = 1.0, short: float =
             }
         )
         for arm in plan_arms(PLAN, MU):
-            mass = arm.mu * (1 - short * (arm.order == "heavy"))
+            mass = arm.target * (1 - short * (arm.order == "heavy"))
             rows.append({
-                **about, "arm": arm.name, "order": arm.order, "level": arm.level, "kind": kind(arm), "mu": arm.mu, "mass": mass, "least_mass": mass,
-                "nll": 2.0 + factor * LOSS[arm.order] * arm.mu + draw.normal(0, noise), "substituted": 20,
+                **about, "arm": arm.name, "order": arm.order, "level": arm.level, "kind": kind(arm), "mu": arm.target, "mass": mass, "least_mass": mass,
+                "nll": 2.0 + factor * LOSS[arm.order] * arm.target + draw.normal(0, noise), "substituted": 20,
             })  # fmt: skip
     return pd.DataFrame(rows)
 
@@ -65,7 +65,7 @@ def cells(noise: float, documents: int = 60, factor: float = 1.0, short: float =
 def test_delta_is_a_quarter_of_the_random_arm_s_loss() -> None:
     numbers, tables = propose(cells(0.001), LEVELS, PLAN, DECISION)
     assert numbers["delta"] == pytest.approx(0.25 * 0.75 * 0.04, rel=0.02) and numbers["refusal"] == ""
-    assert numbers["n"] == 40 and numbers["classes"] == [0.1, 0.2] and numbers["mu"] == MU
+    assert numbers["n"] == 40 and numbers["classes"] == [[0.1, 0.2], [0.08, 0.1]] and numbers["mu"] == MU
     effect = tables["b_effects"].iloc[0]
     assert effect["role"] == "primary" and effect["level"] == "mu_2" and effect["kind"] == "natural"
     assert effect["estimate"] == pytest.approx(0.5 * 0.04, rel=0.05) and effect["low"] > 0
@@ -78,7 +78,7 @@ def test_delta_is_a_quarter_of_the_random_arm_s_loss() -> None:
     assert arms.loc["heavy/mu_2", "weight"] == pytest.approx(0.04 * 100 / 20) and arms.loc[
         "heavy/mu_2", "substituted_share"
     ] == pytest.approx(0.025)
-    assert tables["b_plan"].set_index("name")["value"]["mu_3"] == 0.06
+    assert tables["b_plan"].set_index("name")["value"]["mu_3"] == pytest.approx(0.06)
 
 
 @pytest.mark.parametrize("factor", [0.0, -1.0])
@@ -102,7 +102,7 @@ def test_no_size_suffices() -> None:
 
 def test_power_and_error_rates_by_simulation() -> None:
     """A noisier pilot needs more documents; at delta ``equivalent`` is rare, at 0 a direction is, and a failing check answers nothing."""
-    rules = decision_rules(PLAN, 0.04, 0.0075)
+    rules = decision_rules(PLAN, MU, 0.0075)
     quiet, loud = (pairs(cells(noise), PLAN, DECISION) for noise in (0.008, 0.014))
     quiet, loud = (part[(part["kind"] == "natural") & (part["level"] == "mu_2")] for part in (quiet, loud))
     assert find_size(DECISION, PLAN, rules, quiet) < find_size(DECISION, PLAN, rules, loud)
@@ -121,7 +121,7 @@ def test_what_is_decided_is_what_is_shown() -> None:
     effect = effects_table(paired, PLAN, DECISION).iloc[0]
     outcomes = outcomes_of(paired, PLAN)
     registered = dict(zip(outcomes["document"], outcomes["digest"], strict=True))
-    found = DECISION.decide({**decision_rules(PLAN, 0.04, 0.0075), "documents": registered}, outcomes)
+    found = DECISION.decide({**decision_rules(PLAN, MU, 0.0075), "documents": registered}, outcomes)
     assert found["verdict"] == "heavy_worse"
     for name in ("estimate", "low", "high", "low_equivalence", "high_equivalence", "share_passed", "mass_heavy", "mass_light"):
         assert found[name] == pytest.approx(effect[name]), name

@@ -17,10 +17,12 @@ from expertmiss.experiments.b.runner import ArmRunner
 from tests.models.tiny import tiny_model
 
 FETCH_ALL = {"name": "fetch_all", "miss_rule": {"name": "fetch_all"}, "eviction": {"name": "lru"}, "admission": {"name": "fetched_only"}}
-CLASSES = Classes(0.15, 0.25)
+CLASSES = [Classes(0.15, 0.25), Classes(0.14, 0.2), Classes(0.2, 0.22)]
+BUDGET = (0.05, 0.08, 0.03)
 ARMS = [
-    Arm("none", "none"), Arm("heavy", "heavy", 0.05), Arm("light", "light", 0.05), Arm("random", "random", 0.05), Arm("nothing", "heavy", 0.0),
-    Arm("forced", "light", 0.1, forced=True), Arm("chooser", "heavy", 0.05, chooser="random"), Arm("site", "site", site=(30, 1, 0)),
+    Arm("none", "none"), Arm("heavy", "heavy", BUDGET), Arm("light", "light", BUDGET), Arm("random", "random", BUDGET),
+    Arm("nothing", "heavy", (0.0,) * 3),
+    Arm("forced", "light", (0.1, 0.2, 0.1), forced=True), Arm("chooser", "heavy", BUDGET, chooser="random"), Arm("site", "site", site=(30, 1, 0)),
 ]  # fmt: skip
 TOKENS = np.random.default_rng(0).integers(1, 60, 80)
 
@@ -58,7 +60,7 @@ def test_an_arm_s_loss_is_that_of_its_decisions(ran: Any) -> None:
         forced = Decisions([[layer.ids[None].astype(np.uint16)] for layer in made], [[layer.weights[None]] for layer in made])
         again = Emulator(model, [row], counts).whole(TOKENS, 3, forced=forced)
         assert outcome.nll[1 + index] == pytest.approx(again.nll[0], abs=1e-9), arm.name
-        if arm.order in ("heavy", "light", "random") and arm.mu > 0:
+        if arm.order in ("heavy", "light", "random") and arm.target > 0:
             assert np.abs(outcome.nll[1 + index] - outcome.nll[0]).max() > 1e-4, arm.name
 
 
@@ -68,7 +70,7 @@ def test_meters_are_what_was_executed(ran: Any) -> None:
         substituted = [layer.substituted.sum() for layer in outcome.executed[index]]
         assert outcome.meters["substituted"][1 + index].tolist() == substituted
         if arm.order != "site":
-            assert (outcome.meters["mass"][1 + index] <= arm.mu * len(TOKENS) + 1e-9).all()
+            assert (outcome.meters["mass"][1 + index] <= np.array(arm.mu or 0.0) * len(TOKENS) + 1e-9).all()
     site = outcome.executed[-1]
     assert [layer.substituted.sum() for layer in site] == [int(layer == 1) for layer in range(len(site))]
     before = outcome.nll[-1][:30] - outcome.nll[0][:30]

@@ -4,7 +4,7 @@ The residency schedule R-(t, l) is the reference's (``fetch_all``, ``lru``, warm
 It is input here and never changes by what an arm does. Misses are S \\ R- with the arm's own S. Rank 0 is always executed truly. In a budgeted
 arm the eligible misses of a token are visited by falling weight (``heavy``), rising weight (``light``) or in seeded random order (``random``,
 both classes); one is substituted if its weight fits into what the budget, ``mu`` a token so far, has left, and is executed truly otherwise. A
-``site`` arm substitutes one given call and nothing else.
+``site`` arm substitutes one given call and nothing else. Classes and budgets are a layer's own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Arm:
     Attributes:
         name: unique among the arms of a run.
         order: how eligible misses are visited; ``none`` substitutes nothing, ``site`` the one call ``site``.
-        mu: budget of gate mass per token of each (layer, document).
+        mu: [L] budget of gate mass per token of a document, by layer; empty where the order needs none.
         level: name of the mass level, for tables.
         forced: every call of rank >= 1 is eligible, resident or not.
         chooser: ``router_rank`` or ``random`` (uniform over R- \\ S).
@@ -39,20 +39,25 @@ class Arm:
 
     name: str
     order: str
-    mu: float = 0.0
+    mu: tuple[float, ...] = ()
     level: str = ""
     forced: bool = False
     chooser: str = "router_rank"
     seed: int = 0
     site: tuple[int, int, int] | None = None
 
+    @property
+    def target(self) -> float:
+        """Substituted mass per token that the budgets allow, mean over layers."""
+        return float(np.mean(self.mu)) if self.mu else 0.0
+
     def row(self) -> dict[str, Any]:
         """The arm as plain data, for locks."""
-        return asdict(self)
+        return asdict(self) | {"mu": list(self.mu)}
 
 
 class Classes(NamedTuple):
-    """Weight classes: light is w < ``light``, heavy is w >= ``heavy``."""
+    """Weight classes of a layer: light is w < ``light``, heavy is w >= ``heavy``."""
 
     light: float
     heavy: float
@@ -106,6 +111,7 @@ def execute(routed: Routed, resident: Flags, arm: Arm, classes: Classes, documen
 
     Args:
         resident: [T, E] the schedule R- of this layer.
+        classes: of this layer.
     """
     top_k = int(meta["top_k"])
     chosen = routed.ids[:, :top_k]
@@ -138,7 +144,7 @@ def choose(w: Array, missed: Flags, arm: Arm, classes: Classes, document: int, l
     eligible[:, 0] = False
     heavy, light = w >= classes.heavy, w < classes.light
     eligible &= heavy if arm.order == "heavy" else light if arm.order == "light" else heavy | light
-    spent = 0.0
+    mu, spent = arm.mu[layer], 0.0
     for token in np.flatnonzero(eligible.any(axis=1)).tolist():
         ranks = np.flatnonzero(eligible[token]).tolist()
         row = w[token]
@@ -147,7 +153,7 @@ def choose(w: Array, missed: Flags, arm: Arm, classes: Classes, document: int, l
         else:  # equal weights: in rank order
             ranks.sort(key=lambda rank: -row[rank] if arm.order == "heavy" else row[rank])
         for rank in ranks:
-            if row[rank] <= arm.mu * (token + 1) - spent:
+            if row[rank] <= mu * (token + 1) - spent:
                 chosen[token, rank] = True
                 spent += float(row[rank])
     return chosen

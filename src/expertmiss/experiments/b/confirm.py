@@ -51,7 +51,15 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path, calib
         )
     arms = plan_arms(plan, numbers["mu"])
     begun = time.monotonic()
-    parts = run_arms(setting, arms, Classes(*numbers["classes"]), out=out, context=context, what="experiment B", extra=standing.digest)
+    parts = run_arms(
+        setting,
+        arms,
+        [Classes(*bounds) for bounds in numbers["classes"]],
+        out=out,
+        context=context,
+        what="experiment B",
+        extra=standing.digest,
+    )
     seconds = time.monotonic() - begun
     cells = cells_frame(setting, parts, arms, plan["first_targets_left_out"]).assign(lock=standing.digest)
     with atomic_path(out / "cells.parquet") as path:

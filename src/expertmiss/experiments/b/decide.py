@@ -58,7 +58,7 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, cells: Path, lock: 
         check_output(cells, made_under, standing)
     numbers = standing.entry["numbers"]
     paired = pairs(frame, plan, judge)
-    rules = decision_rules(plan, numbers["mu"][plan["primary"]], numbers["delta"])
+    rules = decision_rules(plan, numbers["mu"], numbers["delta"])
     found = judge.decide({**rules, "documents": standing.entry["documents"]}, outcomes_of(paired, plan))
     result = {
         "lock": standing.digest, "status": standing.status, "verdict": found["verdict"], "not_zero": found["not_zero"], "reason": found["reason"],

@@ -101,14 +101,14 @@ def open_setting(cfg: Mapping[str, Any], plan: Mapping[str, Any], documents: pd.
 
 
 def run_arms(
-    setting: Setting, arms: Sequence[Arm], classes: Classes, *, out: Path, context: Context, what: str, extra: Any = ()
+    setting: Setting, arms: Sequence[Arm], classes: Sequence[Classes], *, out: Path, context: Context, what: str, extra: Any = ()
 ) -> list[dict[str, NDArray[Any]]]:
     """One part a document: ``nll`` [R, T - 1], ``meter.<name>`` [R, L], the reference's misses ``miss.<name>``.
 
     Args:
         extra: what else tells these parts from others, e.g. the lock's hash.
     """
-    key = sha256_json([setting.key, context.source_hash, [arm.row() for arm in arms], list(classes), extra])[:16]
+    key = sha256_json([setting.key, context.source_hash, [arm.row() for arm in arms], classes, extra])[:16]
     folder = out / ".parts" / key
     found = []
     with Progress(setting.text.size * (1 + len(arms)), what, "tok", context.journal) as bar:
@@ -133,13 +133,13 @@ def _tensors(outcome: Outcome) -> dict[str, NDArray[Any]]:
 def cells_frame(setting: Setting, parts: Sequence[Mapping[str, NDArray[Any]]], arms: Sequence[Arm], first: int) -> pd.DataFrame:
     """One row a document and arm, the reference among them.
 
-    ``nll`` is the mean over scored targets, nats; ``mass`` the realised substituted mass, mean over tokens and layers; ``least_mass`` that of
+    ``nll`` is the mean over scored targets, nats; ``mu`` the mass that the arm's budgets allow and ``mass`` the realised substituted mass, mean over tokens and layers; ``least_mass`` that of
     the layer with the least; ``substituted``, ``calls`` and ``missed`` are counts.
     """
     tokens = setting.text.shape[1]
     about = pd.DataFrame([
         {"arm": REFERENCE, "order": "none", "level": "", "kind": REFERENCE, "mu": 0.0},
-        *({"arm": arm.name, "order": arm.order, "level": arm.level, "kind": kind(arm), "mu": arm.mu} for arm in arms),
+        *({"arm": arm.name, "order": arm.order, "level": arm.level, "kind": kind(arm), "mu": arm.target} for arm in arms),
     ])  # fmt: skip
     frames = []
     identity: list[dict[str, Any]] = [

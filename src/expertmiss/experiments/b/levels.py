@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,11 +13,12 @@ from expertmiss.experiments.b.arms import Array, Classes
 
 
 class Levels(NamedTuple):
-    """``classes``; ``supply`` by class: 10th percentile over documents of mass per token, by layer [L]; ``mu`` by name of the level."""
+    """``classes`` by layer [L]; ``supply`` by class: 10th percentile over documents of mass per token, by layer [L]; ``mu`` by name of the
+    level: budget per token by layer [L]."""
 
-    classes: Classes
+    classes: list[Classes]
     supply: dict[str, Array]
-    mu: dict[str, float]
+    mu: dict[str, list[float]]
 
 
 def weighted_quantile(values: Array, share: float) -> float:
@@ -35,7 +36,10 @@ def supply(weight: Array, layer: NDArray[np.int64], document: NDArray[np.int64],
 
 
 def find_levels(misses: Mapping[str, NDArray[Any]], shape: tuple[int, int], tokens: int, plan: Mapping[str, Any]) -> Levels:
-    """Classes and levels from the reference's misses of rank >= 1.
+    """Classes and levels from the reference's misses of rank >= 1, each layer's from its own.
+
+    A layer's primary budget is a share of its scarcer class's supply, so that every layer can pay it; layers that miss rarely have a small
+    one, or none. Where a layer never misses, no call is light or heavy.
 
     Args:
         misses: ``document`` (0 .. D - 1), ``layer``, ``weight``.
@@ -44,18 +48,25 @@ def find_levels(misses: Mapping[str, NDArray[Any]], shape: tuple[int, int], toke
         plan: ``class_shares`` (two mass-weighted quantiles), ``supply_quantile``, ``primary_share``, ``levels`` (factors by name).
 
     Raises:
-        UserError: no misses, or a class that some layer of too many documents lacks.
+        UserError: no misses, or a class that every layer of too many documents lacks.
     """
-    weight = misses["weight"]
+    weight, layer = misses["weight"], misses["layer"]
     if len(weight) == 0:
         raise UserError("Experiment B: the reference run has no miss of rank >= 1; lower the residency")
-    classes = Classes(*(weighted_quantile(weight, share) for share in plan["class_shares"]))
+    classes = [_classes(weight[layer == at], plan["class_shares"]) for at in range(shape[1])]
     found = {}
-    for name, inside in (("heavy", weight >= classes.heavy), ("light", weight < classes.light)):
-        by_layer = supply(weight[inside], misses["layer"][inside], misses["document"][inside], shape, tokens)
+    for name, inside in (
+        ("heavy", weight >= np.array([bounds.heavy for bounds in classes])[layer]),
+        ("light", weight < np.array([bounds.light for bounds in classes])[layer]),
+    ):
+        by_layer = supply(weight[inside], layer[inside], misses["document"][inside], shape, tokens)
         found[name] = np.quantile(by_layer, plan["supply_quantile"], axis=0)
-    primary = plan["primary_share"] * min(float(values.min()) for values in found.values())
-    if primary <= 0:
-        scarce = min(found, key=lambda name: float(found[name].min()))
-        raise UserError(f"Experiment B: no supply of {scarce} misses in layer {int(found[scarce].argmin())}; use more or longer documents")
-    return Levels(classes, found, {name: primary * factor for name, factor in plan["levels"].items()})
+    primary = plan["primary_share"] * np.minimum(found["heavy"], found["light"])
+    if not primary.any():
+        raise UserError("Experiment B: no layer has a supply of heavy and light misses; use more or longer documents")
+    return Levels(classes, found, {name: (factor * primary).tolist() for name, factor in plan["levels"].items()})
+
+
+def _classes(weight: Array, shares: Sequence[float]) -> Classes:
+    """Classes of a layer from the weights of its misses."""
+    return Classes(*(weighted_quantile(weight, share) for share in shares)) if len(weight) else Classes(0.0, 1.0)

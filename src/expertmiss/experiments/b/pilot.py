@@ -20,7 +20,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from expertmiss.errors import UserError
-from expertmiss.experiments.b.arms import Classes
 from expertmiss.experiments.b.emulate import Setting, cells_frame, open_setting, run_arms, select_documents
 from expertmiss.experiments.b.levels import Levels, find_levels
 from expertmiss.experiments.b.plan import load_decision, load_plan, plan_arms
@@ -84,7 +83,7 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path, calib
         config=cfg, source_hash=context.source_hash, inputs=[tokens, calibration, plan, decision, *local_files(Path(cfg["model"]["path"]))],
         outputs=written, artifacts=[path for path in written if path.suffix in (".csv", ".json")],
         metrics={
-            "q_l": levels.classes.light, "q_h": levels.classes.heavy, **{f"mu/{name}": value for name, value in levels.mu.items()},
+            **{f"mu/{name}": float(np.mean(budgets)) for name, budgets in levels.mu.items()},
             "loss_of_random": proposal["loss"][0], "difference": float(primary["estimate"]), "sd": float(primary["sd"]),
             "share_passed": float(primary["share_passed"]), "n": proposal["n"], "row_tokens_per_second": setting.text.size * (1 + len(arms)) / seconds,
         },
@@ -95,7 +94,7 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path, calib
 
 def _levels(setting: Setting, rules: Mapping[str, Any], out: Path, context: Context) -> Levels:
     """Levels from a reference run of all documents."""
-    parts = run_arms(setting, [], Classes(0.0, 0.0), out=out, context=context, what="reference of experiment B")
+    parts = run_arms(setting, [], [], out=out, context=context, what="reference of experiment B")
     misses: dict[str, NDArray[Any]] = {name: np.concatenate([part[f"miss.{name}"] for part in parts]) for name in ("layer", "weight")}
     misses["document"] = np.repeat(np.arange(len(parts)), [len(part["miss.layer"]) for part in parts])
     layers = setting.runner.emulator.geometry.layers
@@ -116,7 +115,7 @@ def propose(
     loss = arms[(arms["order"] == "random") & (arms["level"] == primary)].iloc[0]
     delta = rules["delta_share"] * float(loss["estimate"])
     numbers: dict[str, Any] = {
-        "classes": [levels.classes.light, levels.classes.heavy], "mu": levels.mu, "delta": delta, "n": 0, "refusal": "",
+        "classes": [list(bounds) for bounds in levels.classes], "mu": levels.mu, "delta": delta, "n": 0, "refusal": "",
         "loss": [float(loss[name]) for name in ("estimate", "low", "high")],
     }  # fmt: skip
     power = pd.DataFrame(columns=POWER)
@@ -127,7 +126,7 @@ def propose(
             "clearly above 0, so there is no margin of equivalence"
         )
     else:
-        made = decision_rules(rules, levels.mu[primary], delta)
+        made = decision_rules(rules, levels.mu, delta)
         passed = float(own["passed"].mean())
         try:
             if passed < rules["documents_share"]:
@@ -139,7 +138,10 @@ def propose(
             numbers["refusal"] = str(problem)
         power = power_table(judge, rules, made, own, [numbers["n"] or int(rules["sizes"][-1])])
     supply = pd.DataFrame([
-        {"class": name, "layer": layer, "supply": float(value), "quantile": rules["supply_quantile"]}
+        {
+            "class": name, "layer": layer, "supply": float(value), "quantile": rules["supply_quantile"],
+            "bound": float(getattr(levels.classes[layer], name)), "mu": levels.mu[primary][layer],
+        }
         for name, values in levels.supply.items() for layer, value in enumerate(values)
     ])  # fmt: skip
     tables = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -66,15 +66,21 @@ def reference_row(plan: Mapping[str, Any], experts: int, top_k: int) -> Row:
     return Row(plan["reference"]["name"], dict(plan["reference"]), resident_experts(plan["residency"], experts, top_k))
 
 
-def plan_arms(plan: Mapping[str, Any], mu: Mapping[str, float]) -> list[Arm]:
-    """Every arm: heavy, light and random at each level, heavy and light with forced misses and with the random chooser at the primary one."""
+def plan_arms(plan: Mapping[str, Any], mu: Mapping[str, Sequence[float]]) -> list[Arm]:
+    """Every arm: heavy, light and random at each level, heavy and light with forced misses and with the random chooser at the primary one.
+
+    ``mu``: budgets [L] by name of the level.
+    """
     seed, primary = int(plan["seeds"]["order"]), plan["primary"]
+    budget = {level: tuple(mu[level]) for level in plan["levels"]}
     arms = [
-        Arm(f"{order}/{level}", order, mu[level], level, seed=seed) for level in plan["levels"] for order in ("heavy", "light", "random")
+        Arm(f"{order}/{level}", order, budget[level], level, seed=seed)
+        for level in plan["levels"]
+        for order in ("heavy", "light", "random")
     ]
     for order in ("heavy", "light"):
-        arms.append(Arm(f"{order}/{primary}/forced", order, mu[primary], primary, forced=True, seed=seed))
-        arms.append(Arm(f"{order}/{primary}/random_chooser", order, mu[primary], primary, chooser="random", seed=seed))
+        arms.append(Arm(f"{order}/{primary}/forced", order, budget[primary], primary, forced=True, seed=seed))
+        arms.append(Arm(f"{order}/{primary}/random_chooser", order, budget[primary], primary, chooser="random", seed=seed))
     return arms
 
 

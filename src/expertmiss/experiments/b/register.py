@@ -34,7 +34,7 @@ def places(root: Path, experiment: str, profile: str) -> tuple[Path, Path, dict[
 def rows_of(proposal: Mapping[str, Any], plan: Mapping[str, Any]) -> list[Any]:
     """The rows that are run, as plain data: the reference and every arm."""
     arms = [arm.row() | {"site": None} for arm in plan_arms(plan, proposal["mu"])]
-    return [{"reference": plan["reference"], "capacity": proposal["capacity"], "classes": list(proposal["classes"])}, *arms]
+    return [{"reference": plan["reference"], "capacity": proposal["capacity"], "classes": proposal["classes"]}, *arms]
 
 
 def gather(proposal: Mapping[str, Any], documents: pd.DataFrame, digests: Mapping[str, str], model: str, plan: Mapping[str, Any]) -> Sample:

@@ -68,7 +68,9 @@ class ArmRunner:
         order = self.stepper.initial_order.astype(np.int64)
         self.initial = [order[order[:, 0] == layer, 1] for layer in range(self.emulator.geometry.layers)]
 
-    def run(self, tokens: NDArray[np.int64], document: int, arms: Sequence[Arm], classes: Classes, *, keep: bool = False) -> Outcome:
+    def run(
+        self, tokens: NDArray[np.int64], document: int, arms: Sequence[Arm], classes: Sequence[Classes], *, keep: bool = False
+    ) -> Outcome:
         """NLL and meters of ``tokens`` [T] under the reference and ``arms``; ``keep`` returns what was executed, too.
 
         Raises:
@@ -90,7 +92,13 @@ class ArmRunner:
 
     @contextmanager
     def _hooked(
-        self, document: int, arms: Sequence[Arm], classes: Classes, outcome: Outcome, misses: list[dict[str, NDArray[Any]]], keep: bool
+        self,
+        document: int,
+        arms: Sequence[Arm],
+        classes: Sequence[Classes],
+        outcome: Outcome,
+        misses: list[dict[str, NDArray[Any]]],
+        keep: bool,
     ) -> Iterator[None]:
         def hook(layer: int, router: Any) -> Any:
             def replace(module: torch.nn.Module, inputs: Any, output: Any) -> Any:
@@ -114,7 +122,7 @@ class ArmRunner:
                 handle.remove()
 
     def _layer(
-        self, z: NDArray[Any], layer: int, document: int, arms: Sequence[Arm], classes: Classes, outcome: Outcome,
+        self, z: NDArray[Any], layer: int, document: int, arms: Sequence[Arm], classes: Sequence[Classes], outcome: Outcome,
         misses: list[dict[str, NDArray[Any]]], keep: bool,
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:  # fmt: skip
         """Ids and weights [R, T, K] of one layer."""
@@ -134,7 +142,7 @@ class ArmRunner:
             outcome.resident.append(resident)
         for row, arm in enumerate(arms, 1):
             routed = route(z[row], layer, self.meta)
-            made = execute(routed, resident, arm, classes, document, layer, self.meta)
+            made = execute(routed, resident, arm, classes[layer], document, layer, self.meta)
             ids[row], weights[row] = made.ids, made.weights
             if arm.site is not None and arm.site[1] == layer:
                 token, _, rank = arm.site

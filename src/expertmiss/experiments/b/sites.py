@@ -118,7 +118,9 @@ def _measure(setting: Setting, options: dict[str, Any], first: int, out: Path, c
 
 def _document(setting: Setting, words: NDArray[np.int64], document: int, arms: list[Arm]) -> dict[str, NDArray[Any]]:
     """Weight, gap, whether it was a miss, and loss of every site; row 1 substitutes nothing and is what losses are taken against."""
-    outcome = setting.runner.run(words, document, [Arm("none", "none"), *arms], Classes(0.0, 0.0))
+    outcome = setting.runner.run(
+        words, document, [Arm("none", "none"), *arms], [Classes(0.0, 0.0)] * setting.runner.emulator.geometry.layers
+    )
     about = [outcome.sites[place] for place in range(1, len(arms) + 1)]
     loss = []
     for place, arm in enumerate(arms, 2):

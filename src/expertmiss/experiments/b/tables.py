@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -34,10 +34,10 @@ CELLS = (
 )
 
 
-def decision_rules(plan: Mapping[str, Any], mu: float, delta: float) -> dict[str, Any]:
-    """What the decision takes beside the registered documents."""
+def decision_rules(plan: Mapping[str, Any], mu: Mapping[str, Sequence[float]], delta: float) -> dict[str, Any]:
+    """What the decision takes beside the registered documents; its ``mu`` is the mean over layers of the primary level's budgets."""
     names = ("mass_tolerance", "arms_tolerance", "documents_share", "confidence", "equivalence_confidence")
-    return {**{name: plan[name] for name in names}, "mu": mu, "delta": delta}
+    return {**{name: plan[name] for name in names}, "mu": float(np.mean(mu[plan["primary"]])), "delta": delta}
 
 
 def pairs(cells: pd.DataFrame, plan: Mapping[str, Any], decision: ModuleType) -> pd.DataFrame:
@@ -134,16 +134,16 @@ def outcomes_of(paired: pd.DataFrame, plan: Mapping[str, Any]) -> dict[str, list
 def plan_table(numbers: Mapping[str, Any], plan: Mapping[str, Any]) -> pd.DataFrame:
     """The registered numbers: name, value, meaning."""
     words = {
-        "q_l": "light: gate weight below", "q_h": "heavy: gate weight at least", "delta": "margin of equivalence, nats per token",
+        "delta": "margin of equivalence, nats per token",
         "n": "documents", "mass_tolerance": "realised mass around the target, each arm", "arms_tolerance": "realised masses of the arms apart, at most",
         "documents_share": "share of documents that must pass the check",
     }  # fmt: skip
     values = {
-        "q_l": numbers["classes"][0], "q_h": numbers["classes"][1], **numbers["mu"], "delta": numbers["delta"], "n": numbers["n"],
+        **{level: np.mean(budgets) for level, budgets in numbers["mu"].items()}, "delta": numbers["delta"], "n": numbers["n"],
         **{name: plan[name] for name in ("mass_tolerance", "arms_tolerance", "documents_share")},
     }  # fmt: skip
     rows = [
-        {"name": name, "value": float(value), "meaning": words.get(name, "substituted mass per token-layer")}
+        {"name": name, "value": float(value), "meaning": words.get(name, "substituted mass per token, mean over layers")}
         for name, value in values.items()
     ]
     return pd.DataFrame(rows)
