@@ -234,9 +234,9 @@ def prereg() -> None:
 
 @prereg.command("lock")
 @click.argument("plan")
-@click.option("--experiment", default="b", show_default=True, help="Experiment whose pilot a plan with a sample is locked from.")
+@click.option("--experiment", default=None, help="Experiment that a plan's sample is taken from: b for experiment_b, study for generation.")
 @click.option("--profile", default="builtin", show_default=True, help="One lock a profile.")
-def prereg_lock(plan: str, experiment: str, profile: str) -> None:
+def prereg_lock(plan: str, experiment: str | None, profile: str) -> None:
     """Record the digests of PLAN in prereg/LOCK.json, before evaluation data is touched."""
     from expertmiss.experiments.lock import lock
     from expertmiss.paths import project_root
@@ -244,7 +244,11 @@ def prereg_lock(plan: str, experiment: str, profile: str) -> None:
     if plan == "experiment_b":
         from expertmiss.experiments.b.register import lock_experiment
 
-        entry = lock_experiment(project_root(), experiment, profile)
+        entry = lock_experiment(project_root(), experiment or "b", profile)
+    elif plan == "generation":
+        from expertmiss.generate.register import lock_generation
+
+        entry = lock_generation(project_root(), experiment or "study", profile)
     else:
         entry = lock(project_root(), plan)
     click.echo(f"{plan}: locked {entry['locked']} at commit {entry['commit'][:12]}")
@@ -270,9 +274,9 @@ def prereg_status() -> None:
 
 @prereg.command("verify")
 @click.argument("plan")
-@click.option("--experiment", default="b", show_default=True, help="Experiment whose documents are compared.")
+@click.option("--experiment", default=None, help="Experiment whose documents are compared: b for experiment_b, study for generation.")
 @click.option("--profile", default="builtin", show_default=True, help="One lock a profile.")
-def prereg_verify(plan: str, experiment: str, profile: str) -> None:
+def prereg_verify(plan: str, experiment: str | None, profile: str) -> None:
     """Compare PLAN's files, and its documents, model and arms, with what was locked."""
     from expertmiss.experiments.lock import verify
     from expertmiss.paths import project_root
@@ -280,7 +284,11 @@ def prereg_verify(plan: str, experiment: str, profile: str) -> None:
     if plan == "experiment_b":
         from expertmiss.experiments.b.register import check_experiment
 
-        click.echo(f"{plan}: {check_experiment(project_root(), experiment, profile)}")
+        click.echo(f"{plan}: {check_experiment(project_root(), experiment or 'b', profile)}")
+    elif plan == "generation":
+        from expertmiss.generate.register import check_generation
+
+        click.echo(f"{plan}: {check_generation(project_root(), experiment or 'study', profile)}")
     else:
         click.echo(f"{plan}: unchanged ({verify(project_root(), plan)[:12]})")
 
