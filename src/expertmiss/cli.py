@@ -208,6 +208,25 @@ def simulate(
 
 
 @cli.command()
+@click.option("--show", "problem", required=True, metavar="PROBLEM", help="Name of a problem, or the part of it that no other name has.")
+@click.option("--arm", default="rule_015", show_default=True, help="Arm that stands beside the reference.")
+@click.option("--sample", default=0, show_default=True, type=click.IntRange(min=0), help="Which of several answers.")
+@click.option("--experiment", default="default", show_default=True)
+@click.option("--model", default="builtin", show_default=True, help="Name of the model in result folders.")
+@click.option("--corpus", default="builtin", show_default=True, help="Name of the corpus in result folders.")
+def generate(problem: str, arm: str, sample: int, experiment: str, model: str, corpus: str) -> None:
+    """Look at one answer of the generation test beside the reference's: prompt, both texts, where they part, mass of every token."""
+    from expertmiss.generate.show import show
+    from expertmiss.paths import project_root
+
+    place = f"{model}/{corpus}"
+    here = project_root() / "results" / experiment
+    click.echo(
+        show(here / "generate_answers" / place / "answers.jsonl", here / "build_tasks" / place / "problems.parquet", problem, arm, sample)
+    )
+
+
+@cli.command()
 @click.option("--experiment", default=None, help="Only this experiment.")
 @click.option("--once", is_flag=True, help="Print once and stop.")
 def watch(experiment: str | None, once: bool) -> None:
