@@ -63,7 +63,7 @@ def _named(problem: str, names: Sequence[str]) -> str:
         return problem
     found = [name for name in names if problem in name]
     if len(found) != 1:
-        raise UserError(f"--show {problem}: {len(found)} problems have this in their name; {suggest(problem, names)}, e.g. {names[0]}")
+        raise UserError(f"--show {problem}: {len(found)} problems have this in their name; give one name, e.g. {(found or names)[0]}")
     return found[0]
 
 
