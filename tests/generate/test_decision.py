@@ -55,7 +55,7 @@ def test_every_rule_at_its_bounds(rule: str, low: float, high: float, outcome: s
         ("not_worse", {"problems": 399}, "399 problems, 400 are needed"), ("not_worse", {"templates": 39}, "39 templates, 40 are needed"),
         ("not_worse", {"reference": 0.19}, "the reference is not clearly above 20%"), ("worse", {"reference": 0.19}, "the reference is not clearly above 20%"),
         ("not_worse", {"low": math.nan}, "the interval is not defined"), ("mass_blind", {"flips": 29}, "29 flips, 30 are needed"),
-        ("not_worse", {"statistic": "another"}, "not measured"),
+        ("not_worse", {"task": "another"}, "not measured"),
     ],
 )  # fmt: skip
 def test_too_little_is_undecided(rule: str, more: dict[str, Any], why: str) -> None:

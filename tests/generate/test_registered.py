@@ -45,7 +45,8 @@ def root(tiny_folder: Path, problems: Path, tmp_path: Path, monkeypatch: pytest.
     (folder / PLAN).write_text(yaml.safe_dump(plan))
     study = folder / "config" / "experiment" / "study.yaml"
     study.write_text(
-        f"# @package _global_\ngenerate: {{registered: true, problems: 4, residency: 0.375, rows: 6, threads: 1, arms: [{', '.join(ARMS)}]}}\n"
+        "# @package _global_\nsimulate: {policies: [fetch_all]}\n"
+        f"generate: {{registered: true, problems: 4, residency: 0.375, rows: 6, threads: 1, arms: [{', '.join(ARMS)}]}}\n"
     )
     table = pd.read_parquet(problems)
     for module in (build, register):

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from expertmiss.experiments.lock import Standing
 from expertmiss.figures import stage as figures
 from expertmiss.figures.base import figures as known
 from expertmiss.generate.compare import judged
@@ -50,7 +51,7 @@ def answers(problems: int, arms: list[str], scored: bool) -> list[dict[str, Any]
     return rows
 
 
-def tables_of(rows: list[dict[str, Any]], quick: bool, lock: str) -> dict[str, pd.DataFrame]:
+def tables_of(rows: list[dict[str, Any]], quick: bool, standing: Standing | None) -> dict[str, pd.DataFrame]:
     plan, groups = load_plan(ROOT), groups_of(rows)
     measured = Measured(groups, STATS, plan["order_arms"])
     statistics = measured.statistics(plan["predictions"])
@@ -58,7 +59,7 @@ def tables_of(rows: list[dict[str, Any]], quick: bool, lock: str) -> dict[str, p
     return {
         "e7_accuracy": arm_table(rows).assign(confidence=0.95), "e7_paired": measured.paired(), "e7_flips": measured.flips(), "e7_orders": measured.orders(),
         "e7_survival": measured.survivals(), "e7_passes": pass_table(rows, [1], STATS), "e7_statistics": statistics,
-        "e7_predictions": judged(plan, load_decision(ROOT), statistics, groups, quick, lock), "e7_examples": example_table(groups, prompts),
+        "e7_predictions": judged(plan, load_decision(ROOT), statistics, groups, quick, standing), "e7_examples": example_table(groups, prompts),
     }  # fmt: skip
 
 
@@ -73,7 +74,7 @@ CASES = {
 def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, dict[str, pd.DataFrame]]:
     size, arms, scored, quick, lock = CASES[request.param]
     root = tmp_path_factory.mktemp("shown_e7")
-    tables = tables_of(answers(size, arms, scored), quick, lock)
+    tables = tables_of(answers(size, arms, scored), quick, None if lock == "none" else Standing(lock, "confirmatory", {}))
     labels = Labels(
         "random_weights", "own", "none", "this_host", "confirmatory" if lock == LOCKED else "exploratory", {"problems": 2 * size}
     )

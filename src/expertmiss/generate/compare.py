@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from expertmiss.errors import UserError
-from expertmiss.experiments.lock import CHANGED, check_output, compare, result_path, stands
+from expertmiss.experiments.lock import CHANGED, Standing, check_output, compare, result_path, stands
 from expertmiss.experiments.output import Clock
 from expertmiss.files import read_json, sha256_file, write_json
 from expertmiss.generate.examples import example_table
@@ -71,7 +71,7 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, answers: Path, prob
     first = [row for row in rows if row["sample"] == 0]
     groups = groups_of(first)
     measured = Measured(groups, cfg["stats"], plan["order_arms"])
-    found = judged(plan, load_decision(root), measured.statistics(plan["predictions"]), groups, cfg["report"]["quick"], lock)
+    found = judged(plan, load_decision(root), measured.statistics(plan["predictions"]), groups, cfg["report"]["quick"], standing)
     tables = {
         "e7_accuracy": arm_table(first).assign(confidence=cfg["stats"]["confidence"]), "e7_paired": measured.paired(), "e7_flips": measured.flips(),
         "e7_orders": measured.orders(), "e7_survival": measured.survivals(), "e7_passes": pass_table(rows, cfg["generate"]["pass_at"], cfg["stats"]),
@@ -86,8 +86,8 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, answers: Path, prob
         written += write_table(
             out / f"{name}.parquet", table.assign(model=cfg["model"]["name"]), labels, {answers.name: sha256_file(answers)}
         )
-    primary = tables["e7_accuracy"]
-    metrics = {f"accuracy/{row['task']}/{row['arm']}": row["accuracy"] for row in primary[primary["primary"]].to_dict("records")}
+    primary = tables["e7_accuracy"].query("primary and accuracy == accuracy")
+    metrics = {f"accuracy/{row['task']}/{row['arm']}": row["accuracy"] for row in primary.to_dict("records")}
     metrics |= {f"same_text/{row['task']}/{row['arm']}": row["same_text"] for row in tables["e7_paired"].to_dict("records")}
     metrics |= {f"predictions/{outcome}": int((found["outcome"] == outcome).sum()) for outcome in ("held", "failed", "undecided")}
     if standing is not None and not cfg["report"]["quick"]:
@@ -120,11 +120,14 @@ def read_answers(answers: Path) -> list[Row]:
         raise UserError(f"{answers}: cannot be read ({type(problem).__name__}); run generate_answers again") from None
 
 
-def judged(plan: Mapping[str, Any], decision: Any, statistics: pd.DataFrame, groups: Groups, quick: bool, lock: str) -> pd.DataFrame:
+def judged(
+    plan: Mapping[str, Any], decision: Any, statistics: pd.DataFrame, groups: Groups, quick: bool, standing: Standing | None
+) -> pd.DataFrame:
     """One row a registered prediction of a task that was run: what was predicted, what was measured, the outcome.
 
-    ``verdict`` is what may be said: a quick run judges nothing, and without a lock the outcome is exploratory.
+    ``verdict`` is what may be said: a quick run judges nothing, and without an unchanged lock the outcome is exploratory.
     """
+    label = " (exploratory)" if standing is None else "" if standing.status != CHANGED else f" ({CHANGED})"
     rows = statistics.to_dict("records")
     outcomes = {row["id"]: row for row in decision.decide(plan, rows)}
     tasks, found = {task for task, _ in groups}, []
@@ -137,13 +140,13 @@ def judged(plan: Mapping[str, Any], decision: Any, statistics: pd.DataFrame, gro
         own = [
             row for row in rows if (row["task"], row["statistic"], row["arm"], row["against"]) == (prediction["task"], name, arm, against)
         ]
-        verdict = "quick run: not judged" if quick else outcome["outcome"] + ("" if lock != NONE else " (exploratory)")
+        verdict = "quick run: not judged" if quick else outcome["outcome"] + label
         found.append({
             "id": prediction["id"], "task": prediction["task"], "rule": prediction["rule"],
             "says": SAYS[prediction["rule"]].format(arm=arm, against=against, **words), "statistic": name, "outcome": outcome["outcome"], "verdict": verdict,
             "why": "only the full study prints verdicts" if quick else outcome["why"],
             **{column: outcome.get(column, np.nan) for column in ("estimate", "low", "high")}, "detectable": own[0]["detectable"] if own else np.nan,
             "problems": len(groups[prediction["task"], REFERENCE]), "templates": len({row["source"] for row in groups[prediction["task"], REFERENCE]}),
-            "lock": lock, "reliable": own[0]["reliable"] if own else "not measured", "confidence": plan["rules"]["confidence"],
+            "lock": standing.digest if standing is not None else NONE, "reliable": own[0]["reliable"] if own else "not measured", "confidence": plan["rules"]["confidence"],
         })  # fmt: skip
     return pd.DataFrame(found, columns=list(PREDICTED)).astype(PREDICTED)
