@@ -128,11 +128,8 @@ def test_without_a_lock_the_same_is_exploratory(root: Path, calibration: Path) -
     assert set(pd.read_parquet(here / "tasks" / "problems.parquet")["split"]) == {"pilot"}
     out = compared(root, here, NONE)
     table = read_table(out / "e7_predictions.parquet")
-    assert (
-        table.labels.status == "exploratory"
-        and set(table.frame["verdict"]) == {"undecided (exploratory)"}
-        and not (out / "result.json").exists()
-    )
+    assert table.labels.status == "exploratory" and not (out / "result.json").exists()
+    assert table.frame["verdict"].str.fullmatch(r"(held|failed|undecided) \(exploratory\)").all()
     digest = locked(root)
     with pytest.raises(UserError, match="made under another lock"):
         compared(root, here, digest)
