@@ -114,6 +114,12 @@ def test_without_a_file_or_a_hub_one_line_says_what_to_do(tmp_path: Path, monkey
         problem_table({"gsm8k": {**GSM8K, "path": None}}, CORPUS, "pilot", 10)
 
 
+def test_no_task_is_no_test() -> None:
+    assert compose(ROOT, "b")["tasks"] == {}
+    with pytest.raises(UserError, match=r"generate\.tasks: is empty"):
+        problem_table({}, CORPUS, "pilot", 10)
+
+
 def test_humaneval_is_a_task_like_the_others() -> None:
     table = problem_table({"humaneval": load_task(ROOT, "humaneval")}, CORPUS, "pilot", 1000)
     assert len(table) == 164 and table["source"].nunique() == 164

@@ -92,7 +92,9 @@ def _check_generation(root: Path, config: Mapping[str, Any], geometry: Mapping[s
         if task["name"] != name:
             raise UserError(f"config/task/{name}.yaml: is named '{task['name']}'; set name: {name}")
         if (task["primary"] == "pass@1") != (name in ("functions", "humaneval")):
-            raise UserError(f"config/task/{name}.yaml: primary '{task['primary']}' does not score this task; see src/expertmiss/generate/tasks.py")
+            raise UserError(
+                f"config/task/{name}.yaml: primary '{task['primary']}' does not score this task; see src/expertmiss/generate/tasks.py"
+            )
     if options["samples"] > 1 and not options["temperature"]:
         raise UserError(f"generate.samples: {options['samples']} greedy answers would be the same; set generate.temperature above 0")
     if max(options["pass_at"]) > options["samples"]:

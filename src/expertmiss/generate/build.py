@@ -64,6 +64,8 @@ def problem_table(tasks: Mapping[str, Mapping[str, Any]], corpus: Mapping[str, A
     Raises:
         UserError: a task's problems cannot be had, or it has none.
     """
+    if not tasks:
+        raise UserError("generate.tasks: is empty, so there is no generation test; name a file of config/task")
     found = []
     for task in tasks.values():
         rows = _rows(task, corpus, split)
