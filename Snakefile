@@ -5,11 +5,12 @@
 #   snakemake --cores all --config 'overrides=["policy=rule_015", "policy.miss_rule.tau=0.2"]'
 #   snakemake --cores all e1                                experiment E1 alone (e2, e4 likewise)
 #   snakemake --cores all experiment_b_pilot --config experiment=b   Experiment B: pilot; then lock, then experiment_b (docs/experiment_b.md)
+#   snakemake --cores all generation                        the generation test alone (docs/generation.md)
 #   snakemake --cores all figures                           only the figures
 #
 # The configuration is composed once, here; config/README.md lists every option. Stages, in order:
 # build_corpus, tokenize_corpus, build_topic_shift, capture_traces, analyze_traces, simulate_policies, summarize_policies, emulate_policies,
-# analyze_e1, analyze_e2, analyze_e4, judge_claims, make_figures, render_report, mlflow_sync. Each is one file in workflow/rules and one `python -m expertmiss <stage>`.
+# analyze_e1, analyze_e2, analyze_e4, judge_claims, build_tasks, generate_answers, compare_answers, make_figures, render_report, mlflow_sync. Each is one file in workflow/rules and one `python -m expertmiss <stage>`.
 from snakemake.utils import min_version
 
 min_version("9.20")
@@ -30,7 +31,7 @@ wildcard_constraints:
     type="F32|F16|BF16|Q8_0|Q4_0",
     split="train|calibration|pilot|exploratory|confirmatory|generation",
     study="e1|e2|e4",
-    page="experiment_b|experiment_b_pilot|b_sites",
+    page="experiment_b|experiment_b_pilot|b_sites|generation",
 
 
 localrules:
@@ -77,7 +78,7 @@ rule card:
 
 rule generation:
     input:
-        f"results/{EXPERIMENT}/compare_answers/{MODEL}/{CORPUS}/run.json",
+        f"reports/{EXPERIMENT}/generation/index.html",
 
 
 rule e1:

@@ -208,6 +208,25 @@ def simulate(
 
 
 @cli.command()
+@click.option("--show", "problem", required=True, metavar="PROBLEM", help="Name of a problem, or the part of it that no other name has.")
+@click.option("--arm", default="rule_015", show_default=True, help="Arm that stands beside the reference.")
+@click.option("--sample", default=0, show_default=True, type=click.IntRange(min=0), help="Which of several answers.")
+@click.option("--experiment", default="default", show_default=True)
+@click.option("--model", default="builtin", show_default=True, help="Name of the model in result folders.")
+@click.option("--corpus", default="builtin", show_default=True, help="Name of the corpus in result folders.")
+def generate(problem: str, arm: str, sample: int, experiment: str, model: str, corpus: str) -> None:
+    """Look at one answer of the generation test beside the reference's: prompt, both texts, where they part, mass of every token."""
+    from expertmiss.generate.show import show
+    from expertmiss.paths import project_root
+
+    place = f"{model}/{corpus}"
+    here = project_root() / "results" / experiment
+    click.echo(
+        show(here / "generate_answers" / place / "answers.jsonl", here / "build_tasks" / place / "problems.parquet", problem, arm, sample)
+    )
+
+
+@cli.command()
 @click.option("--experiment", default=None, help="Only this experiment.")
 @click.option("--once", is_flag=True, help="Print once and stop.")
 def watch(experiment: str | None, once: bool) -> None:
@@ -234,9 +253,9 @@ def prereg() -> None:
 
 @prereg.command("lock")
 @click.argument("plan")
-@click.option("--experiment", default="b", show_default=True, help="Experiment whose pilot a plan with a sample is locked from.")
+@click.option("--experiment", default=None, help="Experiment that a plan's sample is taken from: b for experiment_b, study for generation.")
 @click.option("--profile", default="builtin", show_default=True, help="One lock a profile.")
-def prereg_lock(plan: str, experiment: str, profile: str) -> None:
+def prereg_lock(plan: str, experiment: str | None, profile: str) -> None:
     """Record the digests of PLAN in prereg/LOCK.json, before evaluation data is touched."""
     from expertmiss.experiments.lock import lock
     from expertmiss.paths import project_root
@@ -244,7 +263,11 @@ def prereg_lock(plan: str, experiment: str, profile: str) -> None:
     if plan == "experiment_b":
         from expertmiss.experiments.b.register import lock_experiment
 
-        entry = lock_experiment(project_root(), experiment, profile)
+        entry = lock_experiment(project_root(), experiment or "b", profile)
+    elif plan == "generation":
+        from expertmiss.generate.register import lock_generation
+
+        entry = lock_generation(project_root(), experiment or "study", profile)
     else:
         entry = lock(project_root(), plan)
     click.echo(f"{plan}: locked {entry['locked']} at commit {entry['commit'][:12]}")
@@ -270,9 +293,9 @@ def prereg_status() -> None:
 
 @prereg.command("verify")
 @click.argument("plan")
-@click.option("--experiment", default="b", show_default=True, help="Experiment whose documents are compared.")
+@click.option("--experiment", default=None, help="Experiment whose documents are compared: b for experiment_b, study for generation.")
 @click.option("--profile", default="builtin", show_default=True, help="One lock a profile.")
-def prereg_verify(plan: str, experiment: str, profile: str) -> None:
+def prereg_verify(plan: str, experiment: str | None, profile: str) -> None:
     """Compare PLAN's files, and its documents, model and arms, with what was locked."""
     from expertmiss.experiments.lock import verify
     from expertmiss.paths import project_root
@@ -280,7 +303,11 @@ def prereg_verify(plan: str, experiment: str, profile: str) -> None:
     if plan == "experiment_b":
         from expertmiss.experiments.b.register import check_experiment
 
-        click.echo(f"{plan}: {check_experiment(project_root(), experiment, profile)}")
+        click.echo(f"{plan}: {check_experiment(project_root(), experiment or 'b', profile)}")
+    elif plan == "generation":
+        from expertmiss.generate.register import check_generation
+
+        click.echo(f"{plan}: {check_generation(project_root(), experiment or 'study', profile)}")
     else:
         click.echo(f"{plan}: unchanged ({verify(project_root(), plan)[:12]})")
 

@@ -28,6 +28,7 @@ STAGES: dict[str, str] = {
     "run_experiment_b": "expertmiss.experiments.b.confirm",
     "decide_experiment_b": "expertmiss.experiments.b.decide",
     "judge_claims": "expertmiss.experiments.judge",
+    "build_tasks": "expertmiss.generate.build",
     "generate_answers": "expertmiss.generate.stage",
     "compare_answers": "expertmiss.generate.compare",
     "make_figures": "expertmiss.figures.stage",

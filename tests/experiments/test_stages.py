@@ -216,7 +216,7 @@ def test_c4_effects_come_from_the_right_rows(analysed: Path) -> None:
 
 
 def test_quick_runs_are_not_judged_and_full_ones_say_why(analysed: Path, tmp_path: Path) -> None:
-    for quick, expected in ((True, {"quick run: not judged", "not run"}), (False, {"inconclusive", "not run"})):
+    for quick, expected in ((True, {"quick run: not judged", "not run", "on its own page"}), (False, {"inconclusive", "not run", "on its own page"})):
         cfg = {"report": {"quick": quick}, "model": {"substrate": "random_weights", "name": "tiny"}}
         judge.run(cfg, out=tmp_path / "results" / str(quick), context=CONTEXT, statistics=statistics(analysed), claims=CLAIMS)
         table = pd.read_parquet(tmp_path / "results" / str(quick) / "claims.parquet")

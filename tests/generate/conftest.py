@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from expertmiss.config.compose import load_policy, load_task
 from expertmiss.stages import Context
 from expertmiss.traces import capture
 from tests.models.conftest import tiny_folder
 
 __all__ = ["tiny_folder"]
 
+ROOT = Path(__file__).parents[2]
+
 
 def model_section(folder: Path) -> dict[str, object]:
     return {
         "name": "tiny", "path": str(folder), "revision": None, "dtype": "float32", "device": "cpu", "substrate": "random_weights", "title": "a test",
+    }  # fmt: skip
+
+
+def answers_section(folder: Path, arms: tuple[str, ...], **changed: Any) -> dict[str, Any]:
+    """Configuration of generate_answers; ``tokens``: caps by task."""
+    tokens = changed.pop("tokens", {"word_problems": 12, "functions": 16})
+    generate = {"residency": 0.375, "samples": 1, "temperature": 0.0, "seed": 0, "rows": 6, "threads": 1, **changed}
+    return {
+        "model": model_section(folder), "host": {"name": "this_host"}, "corpus": {"name": "tiny"}, "profile": "builtin", "generate": generate,
+        "sandbox": {"seconds": 5.0, "memory_mib": 512, "processes": 4, "allow_weak": False}, "arms": {name: load_policy(ROOT, name) for name in arms},
+        "tasks": {name: {**load_task(ROOT, name), "tokens": cap} for name, cap in tokens.items()},
     }  # fmt: skip
 
 
@@ -40,11 +55,11 @@ def calibration(tiny_folder: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def problems(tmp_path: Path) -> Path:
-    """Five pilot problems of each task from three templates, and as many exploratory ones."""
+    """Four problems of each task from two templates."""
     rows = [
-        {"problem": f"{domain}/{split}/{i}", "split": split, "domain": domain, "source": f"template:{domain}{i // 2}", "prompt": f"Ask {i}:\n",
-         "solution": "", "answer": "7", "tests": "[]" if domain == "word_problems" else '["assert False"]', "entry_point": ""}
-        for domain in ("word_problems", "functions") for split in ("pilot", "exploratory") for i in range(5)
+        {"problem": f"{domain}/{i}", "split": "pilot", "domain": domain, "source": f"template:{domain}{i // 2}", "prompt": f"Ask {i}:\n",
+         "answer": "7", "tests": "[]" if domain == "word_problems" else '["assert False"]', "entry_point": "", "number": i}
+        for domain in ("word_problems", "functions") for i in range(4)
     ]  # fmt: skip
     path = tmp_path / "problems.parquet"
     pd.DataFrame(rows).to_parquet(path)

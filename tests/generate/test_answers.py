@@ -7,7 +7,7 @@ from scipy.stats import norm
 
 from expertmiss.generate.accuracy import accuracies, wilson
 from expertmiss.generate.extract import EXTRACTIONS, last_number, same_answer, strict
-from expertmiss.generate.solve import answer
+from expertmiss.generate.solve import scored
 from expertmiss.generate.tasks import TASKS, Item, item
 from expertmiss.sandbox import Outcome, Sandbox
 
@@ -59,10 +59,14 @@ def test_prompts_end_without_white_space() -> None:
     assert item(FUNCTION).prompt == 'def f(x):\n    """Doc."""' and item(WORD).prompt.endswith("Answer:")
 
 
+RUNS: list[str] = []
+
+
 class Fake(Sandbox):
     """Passes programs that hold ``+ 1``."""
 
     def run(self, program: str, tests: object = ()) -> Outcome:
+        RUNS.append(program)
         assert program.startswith('def f(x):\n    """Doc."""\n    return') and tests == ("assert f(1) == 2",)
         return Outcome("passed" if "+ 1" in program else "failed")
 
@@ -85,7 +89,7 @@ def test_rows_and_accuracies() -> None:
     fake = Fake("fake", (), None)  # type: ignore[arg-type]
 
     def row(of: Item, text: str, last: int = 5) -> dict[str, object]:
-        return answer(of, [4, last], Says(text), fake)
+        return scored([(of, [4, last])], Says(text), fake)[0]
 
     rows = [
         row(word, " 7.\n#### 7\nQuestion: 8"), row(word, " 7"), row(word, " 3 + 4 = 8.\n#### 8", 0), row(word, "#### 7\n"),
@@ -102,8 +106,21 @@ def test_rows_and_accuracies() -> None:
     assert found["functions"]["by_rule"]["pass@1"]["correct"] == 1 and found["functions"]["statuses"] == {"failed": 1, "passed": 1}
 
 
+def test_equal_programs_are_run_once() -> None:
+    RUNS.clear()
+    fake = Fake("fake", (), None)  # type: ignore[arg-type]
+    rows = scored([(item(FUNCTION), [4])] * 3, Says("\n    return x + 1\n\n\n"), fake)
+    assert [row["correct"] for row in rows] == [{"pass@1": True}] * 3 and len(RUNS) == 1
+
+
+def test_the_primary_rule_stands_first() -> None:
+    chosen = item(WORD, {"word_problems": "last_number-1"})
+    row = scored([(chosen, [4])], Says(" 7"), None)[0]
+    assert list(row["correct"].items()) == [("last_number-1", True), ("strict-1", False)] and list(row["answers"]) == list(row["correct"])
+
+
 def test_functions_without_a_sandbox_are_not_measured() -> None:
-    rows = [answer(item(FUNCTION), [4], Says("\n    return x\n\n\n"), None)]
+    rows = scored([(item(FUNCTION), [4])], Says("\n    return x\n\n\n"), None)
     found = accuracies(rows, {"functions": 160}, "bubblewrap is not installed")["functions"]
     assert found["by_rule"] == {} and found["n"] == 1 and found["sandbox"] == "bubblewrap is not installed" and "by_source" not in found
 

@@ -101,7 +101,7 @@ def configuration(folder: Path) -> dict[str, Any]:
     return {
         "model": model, "host": {"name": "this_host"}, "corpus": {"name": "tiny"},
         "card": {"documents": 5, "batch": 2, "threads": 1, "problems": 4},
-        "generate": {"batch": 3, "word_problem_tokens": 6, "function_tokens": 9},
+        "generate": {"batch": 3}, "scored_tasks": {"word_problems": {"tokens": 6}, "functions": {"tokens": 9}},
         "sandbox": {"seconds": 5.0, "memory_mib": 512, "processes": 4, "allow_weak": False},
     }  # fmt: skip
 
@@ -208,6 +208,6 @@ def test_no_problems_no_section_and_damaged_ones_are_refused(tiny_folder: Path, 
     with pytest.raises(UserError, match="no column 'tests'"):
         card.run(configuration(tiny_folder), out=out, context=context, tokens=tokens, problems=tmp_path / "damaged.parquet")
     changed = configuration(tiny_folder)
-    changed["generate"]["function_tokens"] = 64
+    changed["scored_tasks"]["functions"]["tokens"] = 64
     with pytest.raises(UserError, match="the model reads 64; lower the cap of task functions"):
         card.run(changed, out=out, context=context, tokens=tokens, problems=problems)

@@ -18,10 +18,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("workflow")]
 AFTER_SIMULATE = ["make_figures", "mlflow_sync", "render_report", "simulate_policies", "summarize_policies"]
 AFTER_SUMMARY = ["make_figures", "mlflow_sync", "render_report", "summarize_policies"]
 STUDIES = ["analyze_e1", "analyze_e2", "analyze_e4", "judge_claims"]
+AFTER_COMPARE = ["compare_answers", "draw_page", "report_page"]
 
 
 def test_a_complete_run_leaves_report_runs_and_database(finished: Project) -> None:
-    assert (finished.folder / "reports" / "tiny" / "index.html").stat().st_size > 10_000
+    for page in ("index.html", "generation/index.html"):
+        assert (finished.folder / "reports" / "tiny" / page).stat().st_size > 10_000
     assert (finished.folder / "results" / "mlflow" / "mlflow.db").exists()
     runs = [json.loads(path.read_text()) for path in sorted((finished.folder / "results").rglob("run.json"))]
     assert {run["stage"] for run in runs} >= {
@@ -47,7 +49,8 @@ def test_a_second_run_has_nothing_to_do(finished: Project) -> None:
         ("src/expertmiss/stats/summarize.py", AFTER_SUMMARY),
         ("src/expertmiss/cli.py", []),
         ("README.md", []),
-        ("src/core/step.hpp", ["analyze_traces", "capture_traces", "emulate_policies", *STUDIES, *AFTER_SIMULATE]),
+        ("src/core/step.hpp", ["analyze_traces", "capture_traces", "emulate_policies", "generate_answers", *STUDIES, *AFTER_COMPARE, *AFTER_SIMULATE]),
+        ("src/expertmiss/generate/measures.py", [*AFTER_COMPARE, "mlflow_sync"]),
         ("src/expertmiss/experiments/e2.py", ["analyze_e2", "judge_claims", "make_figures", "mlflow_sync", "render_report"]),
     ],
 )
@@ -105,10 +108,11 @@ def test_a_spoilt_intermediate_is_not_forgotten_at_the_second_try(fresh: Callabl
 @pytest.mark.parametrize(
     ("override", "expected"),
     [
-        ("stats.resamples=201", ["analyze_traces", *STUDIES, *AFTER_SUMMARY]),
+        ("stats.resamples=201", ["analyze_traces", *STUDIES, *AFTER_COMPARE, *AFTER_SUMMARY]),
         ("e4.betas=[0.25]", ["analyze_e4", "emulate_policies", "judge_claims", "make_figures", "mlflow_sync", "render_report"]),
-        ("simulate.residency=[0.5]", AFTER_SIMULATE),
-        ("report.title=Another", ["mlflow_sync", "render_report"]),
+        ("simulate.residency=[0.5]", [*AFTER_SIMULATE, "report_page"]),
+        ("report.title=Another", ["mlflow_sync", "render_report", "report_page"]),
+        ("generate.problems=1", ["build_tasks", "generate_answers", "mlflow_sync", *AFTER_COMPARE]),
     ],
 )
 def test_one_changed_option_reruns_what_uses_it(finished: Project, override: str, expected: list[str]) -> None:
@@ -125,6 +129,7 @@ def test_one_changed_option_reruns_what_uses_it(finished: Project, override: str
         "capture_traces/*/*/exploratory/.parts/*/00000.safetensors",
         "simulate_policies/*/*/simulate_policies.log",
         "emulate_policies/*/*/e2/.parts/*/*.safetensors",
+        "generate_answers/*/*/.parts/*/*.jsonl",
     ],
 )
 def test_kill_9_and_the_same_command_completes(fresh: Callable[[], Project], sign: str) -> None:
@@ -140,7 +145,7 @@ def test_kill_9_and_the_same_command_completes(fresh: Callable[[], Project], sig
     assert not [
         path
         for path in project.results().glob(f"{stage}/*/*/**/run.json")
-        if {"exploratory", "e2"} & set(path.parts) or stage == "simulate_policies"
+        if {"exploratory", "e2"} & set(path.parts) or stage in ("simulate_policies", "generate_answers")
     ]
     answer = project.snakemake()
     assert answer.returncode == 0, answer.stderr[-3000:]

@@ -12,6 +12,7 @@ sys.path.insert(0, str(ROOT / "src"))
 from expertmiss.config import compose, section
 from expertmiss.config.check import check_configuration
 from expertmiss.errors import UserError
+from expertmiss.generate.plan import lock_in_force
 from expertmiss.provenance import source_hash
 
 SNAKEMAKE_KEYS = ("experiment", "profile", "overrides")
@@ -53,6 +54,9 @@ ENGINE_SOURCES = sorted(
     if path.suffix in (".cpp", ".hpp", ".h") or path.name == "CMakeLists.txt"
 )
 STUDIES = CONFIG["experiments"]
+# The generation test has a page of its own: under a lock it is confirmatory, and everything else is exploratory.
+TASKS = CONFIG["generate"]["tasks"]
+GENERATION_LOCK = lock_in_force(ROOT, CONFIG)
 FIGURES = [
     "hit_rate",
     "substituted_mass",
@@ -146,6 +150,23 @@ def results():
         ),
         *statistics_tables(EXPERIMENT),
         *stage_runs(EXPERIMENT),
+        *generation_files(),
+    ]
+
+
+def generation_files():
+    """What a complete run leaves of the generation test."""
+    here, page = f"results/{EXPERIMENT}", f"reports/{EXPERIMENT}/generation"
+    if not TASKS:
+        return []
+    return [
+        f"{here}/generate_answers/{MODEL}/{CORPUS}/answers.jsonl",
+        *(
+            f"{here}/compare_answers/{MODEL}/{CORPUS}/{table}.parquet"
+            for table in E7_TABLES
+        ),
+        *(f"{page}/{name}" for name in ("index.html", "numbers.tex", "run.json")),
+        *(f"{page}/{name}" for name in ("figures", "tables")),
     ]
 
 
@@ -228,16 +249,46 @@ def stage_runs(experiment):
 B_TABLES = ("b_plan", "b_arms", "b_pairs", "b_effects", "b_power")
 B_SITES = ("b_sites", "b_site_model", "b_site_cells", "b_site_overlap")
 B_PLAN = ("prereg/experiment_b.yaml", "prereg/experiment_b.md")
-# The pages of Experiment B are confirmatory, or a pilot's: they do not mix with the experiment's own page.
-B_PAGES = {
-    "experiment_b": ("decide_experiment_b", B_TABLES),
-    "experiment_b_pilot": ("pilot_experiment_b", B_TABLES),
-    "b_sites": ("measure_sites", B_SITES),
+E7_TABLES = tuple(
+    f"e7_{table}"
+    for table in (
+        "accuracy",
+        "paired",
+        "flips",
+        "orders",
+        "survival",
+        "passes",
+        "statistics",
+        "predictions",
+        "examples",
+    )
+)
+GENERATION_PLAN = (
+    "prereg/generation.yaml",
+    "prereg/generation.md",
+    "prereg/decide_generation.py",
+)
+# Pages that are confirmatory, or a pilot's, do not mix with the experiment's own page: their stage, its tables, the stages before it.
+OWN_PAGES = {
+    "experiment_b": ("decide_experiment_b", B_TABLES, ("tokenize_corpus",)),
+    "experiment_b_pilot": ("pilot_experiment_b", B_TABLES, ("tokenize_corpus",)),
+    "b_sites": ("measure_sites", B_SITES, ("tokenize_corpus",)),
+    "generation": ("compare_answers", E7_TABLES, ("build_tasks", "generate_answers")),
 }
 
 
-def b_folder(wildcards):
-    """Folder of the stage whose tables a page of Experiment B shows."""
-    return (
-        f"results/{wildcards.experiment}/{B_PAGES[wildcards.page][0]}/{MODEL}/{CORPUS}"
-    )
+def page_folder(wildcards):
+    """Folder of the stage whose tables a page of its own shows."""
+    return f"results/{wildcards.experiment}/{OWN_PAGES[wildcards.page][0]}/{MODEL}/{CORPUS}"
+
+
+def page_runs(wildcards):
+    """run.json of the stages behind a page of its own, in the order in which they ran."""
+    here, place = f"results/{wildcards.experiment}", f"{MODEL}/{CORPUS}"
+    return [
+        f"results/corpora/{CORPUS}/run.json",
+        f"{here}/capture_traces/{place}/calibration/run.json",
+        *(f"{here}/{stage}/{place}/run.json" for stage in OWN_PAGES[wildcards.page][2]),
+        f"{page_folder(wildcards)}/run.json",
+        f"{here}/draw_{wildcards.page}/run.json",
+    ]

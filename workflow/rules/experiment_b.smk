@@ -8,9 +8,6 @@
 # run_experiment_b     tokens (confirmatory), lock             -> cells
 # decide_experiment_b  cells, lock                             -> result.json, b_* tables
 # measure_sites        tokens, calibration trace               -> b_site* tables (single substitutions, exploratory; snakemake b_sites)
-ruleorder: report_experiment_b > render_report
-
-
 rule pilot_experiment_b:
     input:
         tokens="results/{experiment}/tokenize_corpus/{model}/{corpus}/tokens.parquet",
@@ -104,51 +101,3 @@ rule measure_sites:
     shell:
         "python -m expertmiss measure_sites --cfg {params.cfg:q} --code {params.code} --experiment {wildcards.experiment}"
         " --input tokens={input.tokens:q} --input calibration={input.calibration:q} --input plan={input.plan:q} --out {params.out:q} --log {log:q}"
-
-
-rule draw_experiment_b:
-    input:
-        run=lambda wildcards: f"{b_folder(wildcards)}/run.json",
-        tables=lambda wildcards: [
-            f"{b_folder(wildcards)}/{table}.parquet"
-            for table in B_PAGES[wildcards.page][1]
-        ],
-    output:
-        run="results/{experiment}/draw_{page}/run.json",
-    log:
-        "results/{experiment}/draw_{page}/make_figures.log",
-    params:
-        cfg=cfg("make_figures"),
-        code=code("make_figures"),
-        out=subpath(output.run, parent=True),
-        tables=lambda wildcards, input: named("tables", input.tables),
-    shell:
-        "python -m expertmiss make_figures --cfg {params.cfg:q} --code {params.code} --experiment {wildcards.experiment}"
-        " {params.tables} --out {params.out:q} --log {log:q}"
-
-
-rule report_experiment_b:
-    input:
-        runs=lambda wildcards: [
-            f"results/corpora/{CORPUS}/run.json",
-            f"results/{wildcards.experiment}/tokenize_corpus/{MODEL}/{CORPUS}/run.json",
-            f"results/{wildcards.experiment}/capture_traces/{MODEL}/{CORPUS}/calibration/run.json",
-            f"{b_folder(wildcards)}/run.json",
-            f"results/{wildcards.experiment}/draw_{wildcards.page}/run.json",
-        ],
-    output:
-        page="reports/{experiment}/{page}/index.html",
-        numbers="reports/{experiment}/{page}/numbers.tex",
-        figures=directory("reports/{experiment}/{page}/figures"),
-        tables=directory("reports/{experiment}/{page}/tables"),
-        run="reports/{experiment}/{page}/run.json",
-    log:
-        "results/{experiment}/draw_{page}/render_report.log",
-    params:
-        cfg=cfg("render_report"),
-        code=code("render_report"),
-        out=subpath(output.run, parent=True),
-        runs=lambda wildcards, input: named("runs", input.runs),
-    shell:
-        "python -m expertmiss render_report --cfg {params.cfg:q} --code {params.code} --experiment {wildcards.experiment}"
-        " {params.runs} --out {params.out:q} --log {log:q}"

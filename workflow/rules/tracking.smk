@@ -4,6 +4,7 @@
 rule mlflow_sync:
     input:
         report=f"reports/{EXPERIMENT}/run.json",
+        generation=[f"reports/{EXPERIMENT}/generation/run.json"] if TASKS else [],
     output:
         store=update("results/mlflow/mlflow.db"),
         run="results/mlflow/run.json",

@@ -11,6 +11,7 @@ from expertmiss.errors import UserError, suggest
 from expertmiss.experiments.lock import verify
 from expertmiss.experiments.plans import load_claims, plan
 from expertmiss.files import read_json
+from expertmiss.generate.plan import lock_in_force
 from expertmiss.policies import validate
 from expertmiss.simulate.capacity import resident_experts
 
@@ -26,7 +27,7 @@ def check_configuration(root: Path, config: Mapping[str, Any]) -> None:
 
     Raises:
         UserError: C < K or C > E, a policy that the definitions refuse, a calibration split that is not recorded,
-            claims that changed since they were locked, an experiment's split that is not built, a `local` corpus whose folder is missing or holds no text.
+            claims that changed since they were locked, an experiment's split that is not built, a generation test that is not the locked one, a `local` corpus whose folder is missing or holds no text.
     """
     splits, corpus = config["capture"]["splits"], config["corpus"]
     for needed in ("calibration", "exploratory"):
@@ -46,6 +47,7 @@ def check_configuration(root: Path, config: Mapping[str, Any]) -> None:
             for policy in config["policies"].values():
                 validate(policy, geometry, capacity)
     _check_experiments(root, config, geometry, built)
+    _check_generation(root, config, geometry)
     if corpus["kind"] == "hub" and not corpus["hub_datasets"]:
         raise UserError("corpus.hub_datasets: is empty; name at least one data set (config/corpus/hub.yaml shows how)")
     if corpus["kind"] == "local":
@@ -77,6 +79,31 @@ def _check_experiments(root: Path, config: Mapping[str, Any], geometry: Mapping[
                     validate(item.row.policy, geometry, item.row.capacity)
             except UserError as problem:
                 raise UserError(f"{study} cannot run on this model: {problem}; or leave {study} out of `experiments`") from None
+
+
+def _check_generation(root: Path, config: Mapping[str, Any], geometry: Mapping[str, Any] | None) -> None:
+    """Arms and options of the generation test; under a lock also that they are the registered ones."""
+    options = config["generate"]
+    if not options["tasks"]:
+        return
+    if "fetch_all" not in options["arms"]:
+        raise UserError("generate.arms: fetch_all is missing; every difference is taken against it")
+    for name, task in config["tasks"].items():
+        if task["name"] != name:
+            raise UserError(f"config/task/{name}.yaml: is named '{task['name']}'; set name: {name}")
+        if (task["primary"] == "pass@1") != (name in ("functions", "humaneval")):
+            raise UserError(
+                f"config/task/{name}.yaml: primary '{task['primary']}' does not score this task; see src/expertmiss/generate/tasks.py"
+            )
+    if options["samples"] > 1 and not options["temperature"]:
+        raise UserError(f"generate.samples: {options['samples']} greedy answers would be the same; set generate.temperature above 0")
+    if max(options["pass_at"]) > options["samples"]:
+        raise UserError(f"generate.pass_at: pass@{max(options['pass_at'])} needs as many samples, generate.samples is {options['samples']}")
+    if geometry is not None:
+        capacity = resident_experts(options["residency"], geometry["experts"], geometry["top_k"], "generate.residency")
+        for policy in config["arms"].values():
+            validate(policy, geometry, capacity)
+    lock_in_force(root, config)
 
 
 def _check_model(root: Path, model: Mapping[str, Any]) -> None:

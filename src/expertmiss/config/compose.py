@@ -32,8 +32,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "model",
         "card",
         "generate.batch",
-        "generate.word_problem_tokens",
-        "generate.function_tokens",
+        "scored_tasks",
         "sandbox",
         "host",
         "corpus.name",
@@ -61,13 +60,38 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "run_experiment_b": ("model", "host", "corpus.name", "emulate.torch_threads", "profile"),
     "decide_experiment_b": ("model.name", "profile"),
     "judge_claims": ("report.quick", "model.substrate", "model.name"),
-    "generate_answers": ("model", "generate", "sandbox", "host", "corpus.name", "arms"),
-    "compare_answers": ("stats",),
+    "build_tasks": (
+        "tasks",
+        "generate.split",
+        "generate.problems",
+        "corpus.name",
+        "corpus.seed",
+        "corpus.scored_steps",
+        "corpus.scored_largest",
+        "corpus.scored_parts",
+    ),
+    "generate_answers": (
+        "model",
+        "generate.residency",
+        "generate.samples",
+        "generate.temperature",
+        "generate.seed",
+        "generate.rows",
+        "generate.threads",
+        "sandbox",
+        "host",
+        "corpus.name",
+        "arms",
+        "tasks",
+        "profile",
+    ),
+    "compare_answers": ("stats", "report.quick", "generate.pass_at", "model.name", "profile"),
     "make_figures": ("report.quick",),
     "render_report": ("report", "stats", "policies", "model", "corpus", "simulate"),
     "mlflow_sync": (),
 }
 GROUPS = ("corpus", "experiment", "host", "model", "policy", "profile")
+SCORED = ("word_problems", "functions")  # tasks whose problems a corpus holds, for a model's card
 
 
 def compose(
@@ -84,7 +108,7 @@ def compose(
 
     Returns:
         Plain nested dict; besides the schema's keys ``experiment``, ``profile`` ``policies`` (name -> policy, all that
-        are simulated) and ``arms`` (the same for generation).
+        are simulated), ``arms`` (the same for generation), ``tasks`` (name -> task) and ``scored_tasks`` (those that a corpus scores).
 
     Raises:
         UserError: an unknown key, group or file, a value of the wrong type, a policy that the definitions refuse.
@@ -120,6 +144,8 @@ def compose(
         _check_name(f"{group}.name", plain[group]["name"])
     plain["policies"] = _resolve_policies(root, plain)
     plain["arms"] = {name: load_policy(root, name) for name in plain["generate"]["arms"]}
+    plain["tasks"] = {name: load_task(root, name) for name in plain["generate"]["tasks"]}
+    plain["scored_tasks"] = {name: load_task(root, name) for name in SCORED}
     return plain
 
 
@@ -138,19 +164,29 @@ def section(config: Mapping[str, Any], stage: str, *more: str) -> dict[str, Any]
 
 def load_policy(root: Path, name: str) -> dict[str, Any]:
     """The policy file ``name`` of config/policy as a plain dict, only with the parameters that are set."""
+    return _core_form(_load(root, "policy", name, schema.PolicyConfig))
+
+
+def load_task(root: Path, name: str) -> dict[str, Any]:
+    """The task file ``name`` of config/task as a plain dict."""
+    return _load(root, "task", name, schema.TaskConfig)
+
+
+def _load(root: Path, group: str, name: str, kind: type) -> dict[str, Any]:
+    """A file of ``config/GROUP``, typed by ``kind`` and checked."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    _check_group(root, "policy", name)
-    path = root / "config" / "policy" / f"{name}.yaml"
+    _check_group(root, group, name)
+    path = root / "config" / group / f"{name}.yaml"
     try:
         loaded = OmegaConf.load(path)
-        typed = OmegaConf.merge(OmegaConf.structured(schema.PolicyConfig), loaded)
+        typed = OmegaConf.merge(OmegaConf.structured(kind), loaded)
         plain: dict[str, Any] = OmegaConf.to_container(typed, resolve=True)  # type: ignore[assignment]
     except (OmegaConfBaseException, ValueError) as problem:
         raise UserError(f"{path}: {_first_cause(problem)}") from None
-    _check_values(schema.PolicyConfig, plain, "")
-    return _core_form(plain)
+    _check_values(kind, plain, "")
+    return plain
 
 
 def chosen_policy(root: Path, overrides: Iterable[str] = ()) -> dict[str, Any]:

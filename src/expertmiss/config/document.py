@@ -21,7 +21,8 @@ Change a value for one run with Hydra's grammar, for good with a YAML file in th
     snakemake --cores all --config experiment=default 'overrides=["policy=rule_015", "policy.miss_rule.tau=0.2"]'
     expertmiss config policy=rule_015            # print what a call would use
 
-Groups, one file per choice: `experiment/` and `profile/` (set values anywhere), `model/`, `corpus/`, `policy/`, `host/`.
+Groups, one file per choice: `experiment/` and `profile/` (set values anywhere), `model/`, `corpus/`, `policy/`, `host/`; `task/` is chosen by
+`generate.tasks`.
 
 | option | type | default | meaning |
 |---|---|---|---|

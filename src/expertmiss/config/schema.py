@@ -175,22 +175,51 @@ class CardConfig:
 
 
 @dataclass
-class GenerateConfig:
-    """Answers to problems."""
+class TaskConfig:
+    """A task of the generation test: one file of config/task each. A task whose problems, prompt or scoring change gets another version."""
 
-    batch: int = opt(64, "Problems decoded together.", low=1)
-    word_problem_tokens: int = opt(96, "Most tokens of an answer to a word problem; longer ones are truncated and counted.", low=1)
-    function_tokens: int = opt(160, "Most tokens of a function's body; longer ones are truncated and counted.", low=1)
-    split: str = opt("pilot", "generate_answers: split of the problems that are answered under every arm (it must be in corpus.splits).")
-    problems: int = opt(100, "generate_answers: most problems of each task.", low=1)
-    arms: list[str] = opt(
-        lambda: ["fetch_all", "first_choice", "rule_015", "quality_first", "speed_first", "substitute_all"],
-        "generate_answers: names of files in config/policy; fetch_all is the reference and must be among them.",
-        filled=True,
+    name: str = opt("word_problems", "Which task.", ("word_problems", "functions", "gsm8k", "humaneval"))
+    version: int = opt(1, "Version, part of every label.", low=1)
+    kind: str = opt("synthetic", "Where its problems come from.", ("synthetic", "gsm8k", "humaneval"))
+    tokens: int = opt(96, "Most tokens of an answer, the same in all arms; longer ones are truncated and counted.", low=1)
+    primary: str = opt(
+        "strict-1", "How answers are scored; the other extraction is shown beside it.", ("strict-1", "last_number-1", "pass@1")
     )
-    residency: float = opt(0.25, "generate_answers: resident share of each layer's experts.", low=0, high=1)
-    rows: int = opt(96, "generate_answers: most rows (problems x arms) in one batch.", low=1)
-    threads: int = opt(2, "generate_answers: threads that walk the policy core.", low=1, high=1024)
+    problems_per_template: int = opt(10, "synthetic: problems generated from each template.", low=1)
+    path: str | None = opt(None, "gsm8k: name on the hub.")
+    configuration: str | None = opt(None, "gsm8k: its configuration.")
+    revision: str | None = opt(None, "gsm8k: its revision.")
+    split: str = opt("test", "gsm8k: its split.")
+    file: str | None = opt(None, "gsm8k: a local JSONL file instead of the hub, one object a line with question and answer.")
+
+
+@dataclass
+class GenerateConfig:
+    """The generation test: answers to problems under every arm."""
+
+    batch: int = opt(64, "describe_model: problems decoded together.", low=1)
+    tasks: list[str] = opt(lambda: ["word_problems", "functions"], "Names of files in config/task; none: the test is not run.")
+    registered: bool = opt(
+        False, "Whether the registered problems (prereg/generation.yaml) are answered once the plan is locked; pilot problems before."
+    )
+    split: str = opt("pilot", "Split of synthetic problems outside the registered run.", ("calibration", "pilot", "exploratory"))
+    problems: int = opt(32, "Most problems of each task, templates taking turns.", low=1)
+    arms: list[str] = opt(
+        lambda: [
+            "fetch_all", "rule_015", "rule_015_background", "quality_first", "first_choice", "first_choice_background", "speed_first", "substitute_all",
+        ],
+        "Names of files in config/policy; fetch_all is the reference and must be among them.",
+        filled=True,
+    )  # fmt: skip
+    residency: float = opt(0.25, "Resident share of each layer's experts.", low=0, high=1)
+    samples: int = opt(1, "Answers to each problem under each arm; more than one needs a temperature.", low=1, high=1000)
+    temperature: float = opt(
+        0.0, "0: the most probable token; above: tokens are drawn, with the same random numbers under every arm.", low=0, high=10
+    )
+    seed: int = opt(0, "Seed of drawn tokens.", low=0, high=2**63 - 1)
+    pass_at: list[int] = opt(lambda: [1], "k of pass@k (unbiased), at most `samples`.", low=1, filled=True)
+    rows: int = opt(192, "Most rows (problems x arms) in one batch.", low=1)
+    threads: int = opt(2, "Threads that walk the policy core.", low=1, high=1024)
 
 
 @dataclass
@@ -331,7 +360,7 @@ class Config:
     policy: PolicyConfig = opt(PolicyConfig, "One policy of your own choice (group policy/), simulated beside simulate.policies.")
     host: HostConfig = opt(HostConfig, "The machine (group host/).")
     card: CardConfig = opt(CardConfig, "The model's card.")
-    generate: GenerateConfig = opt(GenerateConfig, "Answers to problems.")
+    generate: GenerateConfig = opt(GenerateConfig, "The generation test (E7).")
     sandbox: SandboxConfig = opt(SandboxConfig, "Where programs that a model wrote are run.")
     capture: CaptureConfig = opt(CaptureConfig, "Recording of router traces.")
     simulate: SimulateConfig = opt(SimulateConfig, "The simulator's grid.")

@@ -25,6 +25,8 @@ from expertmiss.stats.tables import Table, joint_labels, read_table, write_table
 
 STAGE = "judge_claims"
 # "Reproduced" is kept for the paper's model: another model can only show the same direction.
+OWN_PAGES = {"C3": "Experiment B (docs/experiment_b.md)", "C7": "the generation test (docs/generation.md)"}
+"""Claims with a lock of their own, judged on pages that may be confirmatory."""
 EVALUATION = "exploratory"  # the split that claims are judged on
 WORDS = {HOLDS: "same direction", FAILS: "not the same direction", INCONCLUSIVE: "inconclusive", NOT_TESTABLE: "not testable here"}
 
@@ -88,14 +90,9 @@ def _row(name: str, claim: dict[str, Any], rules: dict[str, Any], tables: dict[s
         "rule": claim.get("holds", ""),
     }
     if judge is None or table not in tables:
-        return {
-            **row,
-            "outcome": "not run",
-            "verdict": "not run",
-            "why": f"{claim['experiment']} is not part of this run",
-            "documents": 0,
-            "clusters": 0,
-        }
+        page = OWN_PAGES.get(name)
+        outcome, why = ("on its own page", page) if page else ("not run", f"{claim['experiment']} is not part of this run")
+        return {**row, "outcome": outcome, "verdict": outcome, "why": why, "documents": 0, "clusters": 0}
     frame = tables[table].frame
     own = frame[frame["claim"] == name]
     size = {"documents": int(own["documents"].min()), "clusters": int(own["clusters"].min())}

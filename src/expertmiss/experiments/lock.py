@@ -23,10 +23,11 @@ DEVIATIONS = "prereg/deviations.md"
 PLANS = {
     "claims": ("config/claims.yaml",),
     "experiment_b": ("prereg/experiment_b.yaml", "prereg/experiment_b.md", "prereg/decide_experiment_b.py"),
+    "generation": ("prereg/generation.yaml", "prereg/generation.md", "prereg/decide_generation.py"),
 }
 """Name of a plan to the files that it locks, relative to the project's root."""
-WITH_SAMPLE = ("experiment_b",)
-"""Plans that also lock a sample: documents, model, rows, numbers."""
+WITH_SAMPLE = ("experiment_b", "generation")
+"""Plans that also lock a sample: documents (or problems), model, rows, numbers."""
 CHANGED = "exploratory (plan changed)"
 
 
@@ -114,6 +115,11 @@ def stands(root: Path, name: str, profile: str = "builtin", sample: Sample | Non
     if sample is not None:
         _check_sample(sample, entry, key)
     return Standing(digest_of(entry), status, entry)
+
+
+def is_locked(root: Path, name: str, profile: str = "builtin") -> bool:
+    """Whether plan ``name`` is locked, unchanged or not."""
+    return (root / LOCK).is_file() and _key(name, profile) in read_json(root / LOCK)
 
 
 def digest_of(entry: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Greedy generation under policies: all problems x arms are rows of one batch with one K/V cache, each with its own policy state.
+"""Generation under policies: all problems x arms are rows of one batch with one K/V cache, each with its own policy state.
 
 A prompt is run once, losslessly, and changes no state; every generated token that is fed back is one decode step. Each problem starts
 from the policy's initial state, whatever was generated before.
@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from expertmiss.emulate.attribute import SUBSTITUTE
 from expertmiss.emulate.decide import decided
 from expertmiss.emulate.emulator import Emulator
 from expertmiss.emulate.rows import Row
 from expertmiss.errors import UserError
-from expertmiss.generate.decode import Ended, greedy
+from expertmiss.generate.decode import Ended, Pick, continued, most_probable
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,14 @@ class Continuation:
     tokens: list[int]
     meters: dict[str, NDArray[Any]]
     log: Any = None
+
+    def masses(self, layers: int) -> list[float]:
+        """Substituted gate mass of every decode step, mean over ``layers``; needs the log. A re-routed call stands in no row of it, see
+        :mod:`expertmiss.emulate.attribute`."""
+        calls = self.log["calls"]
+        kept = calls["verdict"] == SUBSTITUTE
+        total = np.bincount(calls["t"][kept], weights=calls["weight"][kept], minlength=len(self.tokens) - 1)
+        return [float(value) for value in total / layers]
 
 
 class ArmDecoder:
@@ -61,14 +70,15 @@ class ArmDecoder:
         self.emulator = Emulator(model, self.arms * most, counts, threads=threads, log=log, check=check)
 
     def run(
-        self, prompts: Sequence[Sequence[int]], documents: Sequence[int], *, cap: int, eos: int | None, ended: Ended
-    ) -> list[list[Continuation]]:
+        self, prompts: Sequence[Sequence[int]], documents: Sequence[int], *, cap: int, eos: int | None, ended: Ended, pick: Pick = most_probable
+    ) -> list[list[Continuation]]:  # fmt: skip
         """Continuations by prompt, then by arm.
 
         Args:
             prompts: token ids, none empty; at most ``most`` of them.
             documents: a number for each prompt, part of every random draw; the same for all arms.
-            cap, eos, ended: as in :func:`expertmiss.generate.decode.greedy`; ``ended`` is given the prompt's index.
+            cap, eos, ended, pick: as in :func:`expertmiss.generate.decode.continued`; ``ended`` and ``pick`` are given the prompt's index, so
+                that arms cannot be told apart by them.
         """
         count, emulator = len(self.arms), self.emulator
         if len(prompts) > self.most or len(documents) != len(prompts):
@@ -76,8 +86,9 @@ class ArmDecoder:
         steppers = emulator.steppers[: len(prompts) * count]
         for row, stepper in enumerate(steppers):
             stepper.reset(documents[row // count])
-        made = greedy(
+        made = continued(
             emulator.model, prompts, cap=cap, eos=eos, ended=lambda row, ids: ended(row // count, ids), copies=count,
+            pick=lambda logits, rows, step: pick(logits, [row // count for row in rows], step),
             around=lambda rows: decided(emulator.routers, [steppers[row] for row in rows], emulator.pool),
         )  # fmt: skip
         found = [

@@ -1,4 +1,4 @@
-"""Greedy decoding of a batch with a K/V cache.
+"""Decoding of a batch with a K/V cache: the most probable token at every step, or drawn ones.
 
 Prompts are padded on the left; padded positions are masked in the attention and take no position id, and an expert's product does not
 depend on the other rows of the batch, so what a router says about padding changes no row. A row that has ended leaves the batch at once:
@@ -11,9 +11,12 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import numpy as np
 import torch
 
 Ended = Callable[[int, list[int]], bool]
+Pick = Callable[[torch.Tensor, Sequence[int], int], torch.Tensor]
+"""Next tokens [B] from logits [B, V], given the indices of the rows in the batch and the position in the continuation."""
 Around = Callable[[Sequence[int]], AbstractContextManager[None]]
 
 
@@ -21,11 +24,37 @@ def _nothing(rows: Sequence[int]) -> AbstractContextManager[None]:
     return nullcontext()
 
 
+def most_probable(logits: torch.Tensor, rows: Sequence[int], step: int) -> torch.Tensor:
+    """Greedy decoding."""
+    return logits.argmax(-1)
+
+
+def drawn(temperature: float, keys: Sequence[tuple[int, ...]]) -> Pick:
+    """Draws from softmax(logits / ``temperature``), by one uniform number a row and position that depends on the row's key alone.
+
+    Rows of the same key (a problem's arms) use the same numbers, so that their difference is the policies' and not the draw's; a number does not
+    depend on the batch.
+
+    Args:
+        keys: per row, e.g. (seed, problem, sample), each >= 0.
+    """
+
+    def pick(logits: torch.Tensor, rows: Sequence[int], step: int) -> torch.Tensor:
+        uniform = torch.tensor(
+            [np.random.default_rng([*keys[row], step]).random() for row in rows], dtype=torch.float64, device=logits.device
+        )
+        share = torch.softmax(logits.double() / temperature, -1).cumsum(-1)
+        return torch.searchsorted(share, uniform[:, None] * share[:, -1:], right=True)[:, 0].clamp(max=logits.shape[-1] - 1)
+
+    return pick
+
+
 @torch.inference_mode()
-def greedy(
-    model: Any, prompts: Sequence[Sequence[int]], *, cap: int, eos: int | None, ended: Ended, copies: int = 1, around: Around = _nothing
-) -> list[list[int]]:
-    """Tokens that ``model`` continues each prompt with, the most probable one at every step.
+def continued(
+    model: Any, prompts: Sequence[Sequence[int]], *, cap: int, eos: int | None, ended: Ended, copies: int = 1, around: Around = _nothing,
+    pick: Pick = most_probable,
+) -> list[list[int]]:  # fmt: skip
+    """Tokens that ``model`` continues each prompt with.
 
     The prompts are one forward pass; then every step feeds one token a row. Row ``item * copies + copy`` belongs to prompt ``item``.
 
@@ -36,6 +65,7 @@ def greedy(
         ended: whether a row's continuation so far, given its index and tokens, is complete.
         copies: rows that continue each prompt, from the same K/V cache and the same first token.
         around: entered around every decode step with the indices of the rows in the batch, in order; never around the prompts.
+        pick: chooses the next tokens.
 
     Returns:
         per row the continuation, 1 to ``cap`` tokens.
@@ -57,8 +87,8 @@ def greedy(
     if copies > 1:
         cache.reorder_cache(torch.arange(len(prompts), device=device).repeat_interleave(copies))  # the one form that every cache has
         mask, positions, logits = (tensor.repeat_interleave(copies, 0) for tensor in (mask, positions, logits))
-    position, chosen = positions[:, -1:], logits.argmax(-1)
     rows = list(range(len(prompts) * copies))
+    position, chosen, step = positions[:, -1:], pick(logits, rows, 0), 0
     made: list[list[int]] = [[] for _ in rows]
     while True:
         for row, token in zip(rows, chosen.tolist(), strict=True):
@@ -75,4 +105,10 @@ def greedy(
         position = position + 1
         with around(rows):
             logits = model(input_ids=chosen[:, None], attention_mask=mask, position_ids=position, **state).logits[:, -1]
-        chosen = logits.argmax(-1)
+        step += 1
+        chosen = pick(logits, rows, step)
+
+
+def greedy(model: Any, prompts: Sequence[Sequence[int]], **options: Any) -> list[list[int]]:
+    """:func:`continued` with the most probable token at every step."""
+    return continued(model, prompts, pick=most_probable, **options)

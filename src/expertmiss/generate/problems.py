@@ -19,29 +19,44 @@ def read_items(path: Path, split: str, most: int) -> list[Item]:
     Raises:
         UserError: ``problems.parquet`` is missing, damaged or of another form, or holds problems but none of this split.
     """
-    try:
-        rows = pd.read_parquet(path)
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file; run build_corpus first") from None
-    except (OSError, ValueError) as problem:
-        reason = next(iter(str(problem).splitlines()), type(problem).__name__)
-        raise UserError(f"{path}: not a readable Parquet file ({reason}); run build_corpus again") from None
-    for name in COLUMNS:
-        if name not in rows:
-            raise UserError(f"{path}: no column '{name}'; run build_corpus again")
+    rows = read_problems(path, "build_corpus")
     rows = rows.assign(number=range(len(rows)))
     chosen = rows[rows["split"] == split]
     if len(rows) and chosen.empty:
         raise UserError(
             f"{path}: no problem of split '{split}' (present: {', '.join(sorted(set(rows['split'])))}); add it to corpus.splits"
         )
-    chosen = chosen.assign(turn=chosen.groupby("source").cumcount()).sort_values(["turn", "number"]).groupby("domain").head(most)
-    return [item({str(name): value for name, value in row.items()}) for row in chosen.sort_values("number").to_dict("records")]
+    return [item(row) for row in in_turns(chosen, most).to_dict("records")]
 
 
-def caps_of(options: Mapping[str, Any]) -> dict[str, int]:
-    """Most tokens of an answer by task, from the section ``generate``."""
-    return {"word_problems": options["word_problem_tokens"], "functions": options["function_tokens"]}
+def read_problems(path: Path, stage: str) -> pd.DataFrame:
+    """``problems.parquet`` as ``stage`` wrote it.
+
+    Raises:
+        UserError: missing, damaged or of another form.
+    """
+    try:
+        rows = pd.read_parquet(path)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; run {stage} first") from None
+    except (OSError, ValueError) as problem:
+        reason = next(iter(str(problem).splitlines()), type(problem).__name__)
+        raise UserError(f"{path}: not a readable Parquet file ({reason}); run {stage} again") from None
+    for name in COLUMNS:
+        if name not in rows:
+            raise UserError(f"{path}: no column '{name}'; run {stage} again")
+    return rows
+
+
+def in_turns(rows: pd.DataFrame, most: int) -> pd.DataFrame:
+    """At most ``most`` rows of each domain, one of every source, then a second one of each; in the order of ``number``."""
+    turns = rows.assign(turn=rows.groupby("source").cumcount()).sort_values(["turn", "number"])
+    return turns.groupby("domain").head(most).sort_values("number").drop(columns="turn")
+
+
+def caps_of(tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+    """Most tokens of an answer by task."""
+    return {name: task["tokens"] for name, task in tasks.items()}
 
 
 def sandbox_for(items: Sequence[Item], options: Mapping[str, Any]) -> tuple[Sandbox | None, str]:

@@ -20,13 +20,13 @@ def measure_tasks(
 ) -> dict[str, dict[str, Any]]:
     """Accuracies by task, and ``out/answers.jsonl`` with every answer; no task where the corpus has no problems.
 
-    ``cfg``: ``model``, ``card.problems`` (most problems of each task), ``generate`` (``batch``, token caps), ``sandbox``.
+    ``cfg``: ``model``, ``card.problems`` (most problems of each task), ``generate.batch``, ``scored_tasks``, ``sandbox``.
 
     Raises:
         UserError: the problems cannot be read, or do not fit the model.
     """
     items = read_items(problems, SPLIT, cfg["card"]["problems"])
-    caps = caps_of(cfg["generate"])
+    caps = caps_of(cfg["scored_tasks"])
     sandbox, reason = sandbox_for(items, cfg["sandbox"])
     folder = Path(cfg["model"]["path"])
     weights = digests(sorted(folder.glob("*.safetensors")), folder.absolute()) if folder.is_dir() else {}

@@ -40,7 +40,7 @@ def tags(run: Run, parent: str) -> dict[str, str]:
         "experiment": data["experiment"], "stage": data["stage"], "folder": run.folder, "run_key": data["run_key"],
         "source_hash": data["source_hash"], "substrate": labels.substrate, "routing": labels.routing, "time": labels.time,
         "host": labels.host, "status": labels.status, "n": sample(labels.n), "notes": " · ".join(labels.notes) or "none",
-        **({"lock": str(data["config"]["lock"])} if "lock" in data["config"] else {}),  # what was registered beforehand
+        **({"lock": str(data["config"]["lock"])} if data["config"].get("lock", "none") != "none" else {}),  # what was registered beforehand
     }  # fmt: skip
 
 

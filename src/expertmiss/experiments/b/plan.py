@@ -1,18 +1,15 @@
-"""The registered plan of Experiment B: its file, its arms, and the decision module, which is loaded by path because it lies outside the package."""
+"""The registered plan of Experiment B: its file, its arms, and the decision module."""
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import yaml
-
 from expertmiss.emulate.rows import Row
-from expertmiss.errors import UserError
 from expertmiss.experiments.b.arms import Arm
+from expertmiss.experiments.registered import read_decision, read_plan
 from expertmiss.simulate.capacity import resident_experts
 
 NAME = "experiment_b"
@@ -31,17 +28,7 @@ def load_plan(root: Path) -> dict[str, Any]:
     Raises:
         UserError: missing, not YAML, or without one of its keys.
     """
-    path = root / PLAN
-    try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{PLAN}: no such file; restore it (git checkout {PLAN})") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as problem:
-        raise UserError(f"{PLAN}: not YAML ({str(problem).splitlines()[0]}); restore it (git checkout {PLAN})") from None
-    for key in NEEDED:
-        if not isinstance(found, dict) or key not in found:
-            raise UserError(f"{PLAN}: lacks '{key}'; restore it (git checkout {PLAN})")
-    return dict(found)
+    return read_plan(root, PLAN, NEEDED)
 
 
 def load_decision(root: Path) -> ModuleType:
@@ -50,15 +37,7 @@ def load_decision(root: Path) -> ModuleType:
     Raises:
         UserError: missing, or it does not run.
     """
-    spec = importlib.util.spec_from_file_location(f"decide_{NAME}", root / DECISION)
-    if spec is None or spec.loader is None or not (root / DECISION).is_file():
-        raise UserError(f"{DECISION}: no such file; restore it (git checkout {DECISION})")
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as problem:  # a damaged file raises nearly every kind
-        raise UserError(f"{DECISION}: cannot be loaded ({problem}); restore it (git checkout {DECISION})") from problem
-    return module
+    return read_decision(root, DECISION)
 
 
 def reference_row(plan: Mapping[str, Any], experts: int, top_k: int) -> Row:
