@@ -208,6 +208,20 @@ def simulate(
 
 
 @cli.command()
+@click.option(
+    "--add-host", "run", type=click.Path(path_type=Path, exists=True), required=True, help="Folder results/EXPERIMENT of the other machine."
+)
+@click.option("--experiment", default="default", show_default=True, help="Experiment of this machine whose report it joins.")
+def report(run: Path, experiment: str) -> None:
+    """Bring what E5 measured on another machine into this one's report, labelled by its host."""
+    from expertmiss.paths import project_root
+    from expertmiss.report.hosts import add_host
+
+    folder = add_host(project_root(), run, experiment)
+    click.echo(f"{folder}: added; `make report EXPERIMENT={experiment}` renders the page")
+
+
+@cli.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.argument("overrides", nargs=-1)
 @click.option("--host", required=True, help="A file of config/host by name, or the path of a profile.yaml that calibrate_host wrote.")

@@ -64,11 +64,11 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     ),
     "run_experiment_b": ("model", "host.name", "corpus.name", "emulate.torch_threads", "profile"),
     "decide_experiment_b": ("model.name", "profile"),
-    "judge_claims": ("report.quick", "model.substrate", "model.name"),
+    "judge_claims": ("report.quick", "model.substrate", "model.name", "not_measured"),
     "generate_answers": ("model", "generate", "sandbox", "host.name", "corpus.name", "arms"),
     "compare_answers": ("stats",),
     "make_figures": ("report.quick",),
-    "render_report": ("report", "stats", "policies", "model", "corpus", "simulate"),
+    "render_report": ("report", "stats", "policies", "model", "corpus", "simulate", "not_measured"),
     "mlflow_sync": (),
 }
 GROUPS = ("corpus", "experiment", "host", "model", "policy", "profile")
@@ -88,7 +88,7 @@ def compose(
 
     Returns:
         Plain nested dict; besides the schema's keys ``experiment``, ``profile`` ``policies`` (name -> policy, all that
-        are simulated) and ``arms`` (the same for generation).
+        are simulated), ``arms`` (the same for generation) and ``not_measured`` (experiment -> why; empty, the workflow fills it).
 
     Raises:
         UserError: an unknown key, group or file, a value of the wrong type, a policy that the definitions refuse.
@@ -123,6 +123,7 @@ def compose(
     for group in ("model", "corpus", "host"):
         _check_name(f"{group}.name", plain[group]["name"])
     plain["policies"] = _resolve_policies(root, plain)
+    plain["not_measured"] = {}
     plain["arms"] = {name: load_policy(root, name) for name in plain["generate"]["arms"]}
     return plain
 

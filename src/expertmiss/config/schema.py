@@ -384,7 +384,7 @@ class Config:
     capture: CaptureConfig = opt(CaptureConfig, "Recording of router traces.")
     simulate: SimulateConfig = opt(SimulateConfig, "The simulator's grid.")
     experiments: list[str] = opt(
-        lambda: ["e1", "e2", "e4"], "Experiments that are run; e5 needs the engine (make setup-engine).", ("e1", "e2", "e4", "e5")
+        lambda: ["e1", "e2", "e4", "e5"], "Experiments that are run; e5 needs the engine (make setup-engine).", ("e1", "e2", "e4", "e5")
     )
     emulate: EmulateConfig = opt(EmulateConfig, "The emulator.")
     engine: EngineConfig = opt(EngineConfig, "The engine.")

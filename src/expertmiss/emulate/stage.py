@@ -31,8 +31,9 @@ from expertmiss.emulate.emulator import Emulator
 from expertmiss.emulate.replay import open_loop
 from expertmiss.errors import UserError
 from expertmiss.evaluation import FIRST_TARGET
+from expertmiss.experiments.about import about_rows
 from expertmiss.experiments.lock import verify
-from expertmiss.experiments.plans import Planned, about_rows, load_claims, plan
+from expertmiss.experiments.plans import Planned, load_claims, plan
 from expertmiss.files import atomic_path, clear_parts, sha256_bytes, sha256_json
 from expertmiss.labelled import write_labelled
 from expertmiss.memory import keep_freed_memory

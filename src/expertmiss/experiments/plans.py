@@ -7,13 +7,11 @@ eviction by admission. Every row says what it is for (``arm``), so that the stat
 from __future__ import annotations
 
 import copy
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import yaml
 
 from expertmiss.emulate.rows import Row
@@ -87,20 +85,6 @@ def plan(study: str, options: Mapping[str, Any], claims: Mapping[str, Any], expe
 def policy(name: str, rule: Mapping[str, Any], eviction: Mapping[str, Any], admission: Mapping[str, Any], **others: Any) -> dict[str, Any]:
     """A policy in the core's form."""
     return {"name": name, "miss_rule": dict(rule), "eviction": dict(eviction), "admission": dict(admission), **copy.deepcopy(others)}
-
-
-def about_rows(rows: Sequence[Planned], model: str, corpus: str, split: str, study: str) -> pd.DataFrame:
-    """What every table of cells says about its rows, one line a row (``row`` is its place in the plan)."""
-    return pd.DataFrame([
-        {
-            "row": index, "model": model, "corpus": corpus, "split": split, "study": study, "policy": item.row.name, "arm": item.arm,
-            "family": item.family, "miss_rule": item.row.policy["miss_rule"]["name"], "eviction": item.row.policy["eviction"]["name"],
-            "admission": item.row.policy["admission"]["name"], "beta": float(item.row.policy["admission"].get("beta", math.nan)),
-            "delay": float(item.row.policy["admission"].get("delay", math.nan)), "tau": float(item.row.policy["miss_rule"].get("tau", math.nan)),
-            "residency": item.residency, "capacity": item.row.capacity, "seed": item.row.seed, "few_residents": item.few_residents,
-        }
-        for index, item in enumerate(rows)
-    ])  # fmt: skip
 
 
 def scaled_tau(top_k: int) -> float:

@@ -45,7 +45,7 @@ from expertmiss.stats.tables import read_table
 from expertmiss.traces.format import Trace
 
 STAGE = "analyze_e5"
-PARTS = ("wall", "compute", "waiting", "policy", "background")
+PARTS = ("wall", "compute", "waiting", "deciding", "background")
 BYTES = ("fetch_bytes", "admission_bytes")
 CLAIM_2 = "C2 (engine)"
 

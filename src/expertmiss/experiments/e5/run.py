@@ -26,9 +26,10 @@ from expertmiss.engine.reads import expert_blocks
 from expertmiss.engine.session import Engine
 from expertmiss.errors import UserError
 from expertmiss.evaluation import FIRST_TARGET
+from expertmiss.experiments.about import about_rows
 from expertmiss.experiments.e5.plan import CELL, due, load_rules, order, plan
 from expertmiss.experiments.lock import verify
-from expertmiss.experiments.plans import Planned, about_rows, load_claims
+from expertmiss.experiments.plans import Planned, load_claims
 from expertmiss.files import atomic_path, clear_parts, sha256_bytes, sha256_file, sha256_json
 from expertmiss.labelled import write_labelled
 from expertmiss.paths import project_root
@@ -40,6 +41,8 @@ from expertmiss.traces.capture import choose_documents, equal_rows, is_whole, mo
 STAGE = "run_engine"
 SECONDS = ("wall", "compute", "waiting", "policy", "background")
 BYTES = ("fetch_bytes", "admission_bytes")
+COLUMNS = {name: "deciding" if name == "policy" else name for name in (*SECONDS, *BYTES)}
+"""Names in the tables, where ``policy`` is the policy's name and ``deciding`` its core's seconds."""
 SMALL_READ = 256 << 10
 """Bytes of a read below which its time is mostly latency, on any disk."""
 
@@ -165,7 +168,7 @@ def times_table(joined: dict[tuple[int, int], dict[str, NDArray[Any]]], about: p
     frames = []
     for (stream, repeat), part in joined.items():
         who = documents.iloc[stream]
-        sums = {name: part[name][:, FIRST_TARGET:].sum(axis=1) for name in ("nll", *SECONDS, *BYTES)}
+        sums = {column: part[name][:, FIRST_TARGET:].sum(axis=1) for name, column in ({"nll": "nll"} | COLUMNS).items()}
         frames.append(
             about.iloc[part["row"]].reset_index(drop=True).assign(
                 document=int(who["document"]), domain=who["domain"], source=who["source"], repeat=repeat, place=np.arange(len(part["row"])),
