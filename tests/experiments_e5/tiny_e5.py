@@ -57,7 +57,7 @@ class StandIn:
                 logits[layer.ids[row]] = layer.z[row]
                 self.stepper.step(index, logits)
             losses.append(2.0 + 0.1 * (self.stepper.meters()["mass"].sum() - before))
-        requests = requests_of(self.stepper.take_log(), len(rows), self.router["layers"])[self.document]
+        requests = requests_of(self.stepper.take_log(), self.router["layers"])[self.document]
         found = predict(requests, HOST)
         noise = 1 + self.jitter * self.random.random(len(rows))
         parts = {

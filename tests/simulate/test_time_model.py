@@ -62,11 +62,11 @@ def test_a_miss_may_be_computed_where_it_lies() -> None:
 
 def test_a_log_becomes_counts() -> None:
     calls = {
-        "document": np.array([3, 3, 3, 3, 4]), "t": np.array([0, 0, 1, 1, 0]), "layer": np.array([0, 0, 1, 1, 1]),
-        "verdict": np.array([1, 0, 4, 1, 2], np.uint8),
+        "document": np.array([3, 3, 3, 3, 4, 4]), "t": np.array([0, 0, 1, 1, 0, 1]), "layer": np.array([0, 0, 1, 1, 1, 0]),
+        "verdict": np.array([1, 0, 4, 1, 2, 0], np.uint8),
     }  # fmt: skip
     landings = {"document": np.array([4]), "t": np.array([1]), "layer": np.array([0])}
-    found = requests_of({"calls": calls, "landings": landings}, 2, 2)
+    found = requests_of({"calls": calls, "landings": landings}, 2)
     assert found[3].fetches.tolist() == [[1, 0], [0, 2]] and found[3].landings.sum() == 0
     assert found[4].fetches.sum() == 0 and found[4].landings.tolist() == [[0, 0], [1, 0]]
 

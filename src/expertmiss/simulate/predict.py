@@ -23,9 +23,7 @@ def predict_one(
     times = HostTimes.of(host)
     trace, counts, capacity = prepare(path, policy, residency, calibration)
     meters = policies.simulate(trace, policy, capacity, counts=counts, log=True, kl=False)
-    length = int(meters["tokens"][:, 0].max())
-    requests = requests_of(meters["log"], length, trace.meta.layers)
-    found = [predict(one, times, miss_service) for one in requests.values()]
+    found = [predict(one, times, miss_service) for one in requests_of(meters["log"], trace.meta.layers).values()]
     names = ("wall", "compute", "waiting", "policy", "background")
     seconds = {name: np.concatenate([getattr(one, name) for one in found]) for name in names}
     wall = seconds["wall"].mean()

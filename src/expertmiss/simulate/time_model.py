@@ -101,20 +101,21 @@ class Predicted:
         return self.compute + self.policy + self.waiting + self.background
 
 
-def requests_of(log: Mapping[str, Any], tokens: int, layers: int) -> dict[int, Requests]:
+def requests_of(log: Mapping[str, Any], layers: int) -> dict[int, Requests]:
     """Every document's requests from the core's decision log.
 
     Args:
         log: ``calls`` and ``landings`` as of ``_core.Log``.
-        tokens: T, tokens of every document.
         layers: L.
     """
     calls, landings = log["calls"], log["landings"]
     waited = np.isin(calls["verdict"], WAITED)
     found = {}
     for document in np.unique(calls["document"]):
-        counts = [np.zeros((tokens, layers), np.int64), np.zeros((tokens, layers), np.int64)]
-        own = waited & (calls["document"] == document)
+        rows = calls["document"] == document
+        shape = (int(calls["t"][rows].max()) + 1, layers)  # every token makes calls in every layer
+        counts = [np.zeros(shape, np.int64), np.zeros(shape, np.int64)]
+        own = waited & rows
         np.add.at(counts[0], (calls["t"][own], calls["layer"][own]), 1)
         own = landings["document"] == document
         np.add.at(counts[1], (landings["t"][own], landings["layer"][own]), 1)

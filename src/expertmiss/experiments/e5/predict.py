@@ -66,7 +66,7 @@ def _simulated(
     result = _core.simulate(layers, trace.document[rows], trace.meta.geometry(), dict(policy), capacity, counts, 0, True, kl=False)
     assert result["log"] is not None
     totals, tokens = dict.fromkeys((*PARTS, "bytes"), 0.0), 0
-    for requests in requests_of(result["log"], length, trace.meta.layers).values():
+    for requests in requests_of(result["log"], trace.meta.layers).values():
         found, kept = predict(requests, host), slice(FIRST_TARGET, length - 1)
         totals["computing"] += float((found.compute + found.policy)[kept].sum())
         totals["waiting"] += float((found.waiting + found.background)[kept].sum())
