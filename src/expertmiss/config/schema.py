@@ -332,7 +332,7 @@ class E5Config:
 
     split: str = opt("exploratory", "Split whose documents are decoded (streams).")
     documents: int = opt(96, "Most streams, spread evenly over packages and templates.", low=1)
-    tokens: int = opt(512, "Most tokens of a stream.", low=32)
+    tokens: int = opt(384, "Most tokens of a stream.", low=32)
     repeats: int = opt(2, "Repeats of every stream; the order of the policies is reversed in every second one.", low=1)
     residency: list[float] = opt(
         lambda: [0.125, 0.5], "Further resident shares, at which the paper's policies are timed for the time model.", low=0, high=1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
 import threading
@@ -93,14 +94,15 @@ class Reader:
         end = threading.Event()
         places = [self.places(size, 4096, random) for _ in range(threads)]
 
-        def read(own: NDArray[np.int64]) -> None:
-            for place in np.tile(own, 64):
-                if end.is_set():
-                    return
-                self.time(size, np.array([place]))
+        def read(own: list[int]) -> None:
+            with mmap.mmap(-1, -(-size // PAGE) * PAGE) as buffer:
+                for place in itertools.cycle(own):
+                    if end.is_set():
+                        return
+                    os.preadv(self.descriptor, [buffer], place)
 
         with ThreadPoolExecutor(threads) as pool:
-            waiting = [pool.submit(read, own) for own in places]
+            waiting = [pool.submit(read, own.tolist()) for own in places]
             try:
                 yield
             finally:
