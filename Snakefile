@@ -3,14 +3,15 @@
 #   snakemake --cores all                                   the quick study: results/default, reports/default
 #   snakemake --cores all --config experiment=study         the same at full size
 #   snakemake --cores all --config 'overrides=["policy=rule_015", "policy.miss_rule.tau=0.2"]'
-#   snakemake --cores all e1                                experiment E1 alone (e2, e4 likewise)
+#   snakemake --cores all e1                                experiment E1 alone (e2, e4, e5 likewise; e5 needs `make setup-engine`)
 #   snakemake --cores all experiment_b_pilot --config experiment=b   Experiment B: pilot; then lock, then experiment_b (docs/experiment_b.md)
 #   snakemake --cores all generation                        the generation test alone (docs/generation.md)
 #   snakemake --cores all figures                           only the figures
 #
 # The configuration is composed once, here; config/README.md lists every option. Stages, in order:
 # build_corpus, tokenize_corpus, build_topic_shift, capture_traces, analyze_traces, simulate_policies, summarize_policies, emulate_policies,
-# analyze_e1, analyze_e2, analyze_e4, judge_claims, build_tasks, generate_answers, compare_answers, make_figures, render_report, mlflow_sync. Each is one file in workflow/rules and one `python -m expertmiss <stage>`.
+# analyze_e1, analyze_e2, analyze_e4, calibrate_host, run_engine, compare_engine, analyze_e5, judge_claims, build_tasks, generate_answers,
+# compare_answers, make_figures, render_report, mlflow_sync. Each is a rule in workflow/rules and one `python -m expertmiss <stage>`.
 from snakemake.utils import min_version
 
 min_version("9.20")
@@ -41,6 +42,7 @@ localrules:
     e1,
     e2,
     e4,
+    e5,
     experiment_b,
     experiment_b_pilot,
     figures,
@@ -94,6 +96,14 @@ rule e2:
 rule e4:
     input:
         f"results/{EXPERIMENT}/analyze_e4/{MODEL}/{CORPUS}/run.json",
+
+
+rule e5:
+    input:
+        *(
+            f"results/{EXPERIMENT}/{stage}/{MODEL}/{CORPUS}/run.json"
+            for stage in (*ENGINE_STAGES, "analyze_e5")
+        ),
 
 
 rule experiment_b:

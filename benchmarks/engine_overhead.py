@@ -53,7 +53,7 @@ def main() -> None:
         print(f"{name:<7} {np.median(values) / asked.block * 1e3:8.3f} ms a token")
     print(f"ratio   {ratio(seconds['engine'], seconds['stock'])}   target 1.03, bound 1")
     steps = tokens * router["layers"]
-    print(f"policy core {traffic['deciding'] / steps * 1e6:.1f} us, waiting {traffic['waiting'] / steps * 1e6:.1f} us a layer and token")
+    print(f"policy {traffic['policy'] / steps * 1e6:.1f} us, waiting {traffic['waiting'] / steps * 1e6:.1f} us a layer and token")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ void ReadAhead::want(int layer, int expert) {
     read = std::make_unique<Read>();
     read->bytes.resize(size);
     held_ += size;
+    clock_.token.admission_bytes += static_cast<std::int64_t>(size);
     cache_.read_ahead(layer, expert, read->bytes.data(), read->batch);
 }
 
@@ -23,7 +24,10 @@ void ReadAhead::want(int layer, int expert) {
 std::unique_ptr<ReadAhead::Read> ReadAhead::take(int layer, int expert) {
     const auto found = reads_.find({layer, expert});
     if (found == reads_.end()) return nullptr;
-    found->second->batch.wait();
+    {
+        const TokenClock::Span late(clock_, Part::waiting);
+        found->second->batch.wait();
+    }
     std::unique_ptr<Read> read = std::move(found->second);
     held_ -= read->bytes.size();
     reads_.erase(found);

@@ -9,12 +9,13 @@
 #include <vector>
 
 #include "slots.hpp"
+#include "times.hpp"
 
 namespace expertmiss::engine {
 
 class ReadAhead {
   public:
-    explicit ReadAhead(SlotCache& cache) : cache_(cache) {}
+    ReadAhead(SlotCache& cache, TokenClock& clock) : cache_(cache), clock_(clock) {}
     ~ReadAhead() { clear(); }
     ReadAhead(const ReadAhead&) = delete;
     ReadAhead& operator=(const ReadAhead&) = delete;
@@ -36,6 +37,7 @@ class ReadAhead {
     std::unique_ptr<Read> take(int layer, int expert);
 
     SlotCache& cache_;
+    TokenClock& clock_;
     std::map<std::pair<int, int>, std::unique_ptr<Read>> reads_;  // by (layer, expert)
     std::uint64_t held_ = 0;                                      // bytes
 };

@@ -6,28 +6,13 @@
 #include "error.hpp"
 
 namespace expertmiss::engine {
-namespace {
-
-/// Adds the seconds of its life to a meter.
-class Clock {
-  public:
-    explicit Clock(double& meter) : meter_(meter), begin_(std::chrono::steady_clock::now()) {}
-    ~Clock() { meter_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count(); }
-    Clock(const Clock&) = delete;
-    Clock& operator=(const Clock&) = delete;
-
-  private:
-    double& meter_;
-    const std::chrono::steady_clock::time_point begin_;
-};
-
-}  // namespace
 
 Decider::Decider(const Model& model, Policy policy, int capacity, std::vector<std::vector<int>> orders,
-                 SlotCache& cache, DecideOptions options)
+                 SlotCache& cache, TokenClock& clock_, DecideOptions options)
     : stepper(model, std::move(policy), capacity, std::move(orders), options.log, false, options.check),
+      clock(clock_),
       cache_(cache),
-      ahead_(cache),
+      ahead_(cache, clock_),
       options_(options),
       lossless_(std::holds_alternative<FetchAll>(stepper.policy().rule)) {
     if (stepper.policy().scope == Scope::global)
@@ -45,35 +30,41 @@ Decider::~Decider() {
 void Decider::reset(int document) {
     stepper.reset(document);
     ahead_.clear();
-    const Clock clock(traffic.filling);
-    for (int layer = 0; layer < stepper.model().layers; ++layer) fill(layer);
+    const auto begin = std::chrono::steady_clock::now();
+    for (int layer = 0; layer < stepper.model().layers; ++layer)
+        for (const int expert : stepper.residents(layer)) place(layer, expert, traffic.fills, Part::waiting);
+    wait();  // a start's residents are there before its first token
+    traffic.filling += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+void Decider::wait() {
+    const TokenClock::Span span(clock, Part::waiting);
     batch_.wait();
 }
 
-/// A start's residents are there before its first token.
-void Decider::fill(int layer) {
-    for (const int expert : stepper.residents(layer)) place(layer, expert, traffic.fills);
-}
-
-/// The slot of an expert that the core counts as resident; begins its read where it is in none.
-int Decider::place(int layer, int expert, std::int64_t& counter) {
-    int slot = cache_.slot_of(layer, expert);
-    if (slot >= 0) return slot;
+/// Begins to bring an expert that the core counts as resident into a slot, unless it is in one. `part`: whose time that
+/// is.
+void Decider::place(int layer, int expert, std::int64_t& counter, Part part) {
+    if (cache_.slot_of(layer, expert) >= 0) return;
     // At most as many experts are resident as there are slots, and this one is in none: some slot holds a non-resident.
     const Pool& pool = stepper.pool_of(layer);
-    slot = cache_.find_slot(layer, [&](int other) { return pool.resident(other); });
+    const int slot = cache_.find_slot(layer, [&](int other) { return pool.resident(other); });
     if (slot < 0) throw std::logic_error("no slot is free for a resident expert");
     ++counter;
-    const Clock clock(traffic.landing);
+    const TokenClock::Span span(clock, part);
     if (ahead_.land(layer, expert, slot))
         ++traffic.ahead;
     else
-        cache_.load(layer, expert, slot, batch_);
-    return slot;
+        load(layer, expert, slot, part);
+}
+
+void Decider::load(int layer, int expert, int slot, Part part) {
+    auto& bytes = part == Part::background ? clock.token.admission_bytes : clock.token.fetch_bytes;
+    bytes += static_cast<std::int64_t>(cache_.bytes_of(layer));
+    cache_.load(layer, expert, slot, batch_);
 }
 
 void Decider::begin(int layer, const float* z) {
-    const Clock clock(traffic.deciding);
     step_ = &stepper.step(layer, z);
     const int top_k = stepper.model().top_k;
     executed_.clear();
@@ -82,24 +73,35 @@ void Decider::begin(int layer, const float* z) {
         chosen_.push_back(step_->view.expert(call));
         if (step_->executed(call) >= 0) executed_.push_back(step_->executed(call));
     }
+    // What the step waits for comes first.
     for (int call = 0; call < top_k; ++call) {
-        const int expert = step_->executed(call);
         const Verdict verdict = step_->calls.verdict[call];
-        const bool fetched = verdict == Verdict::fetch || verdict == Verdict::fallback_fetch;
-        if (expert >= 0) place(layer, expert, fetched ? traffic.fetches : traffic.repairs);
+        if (verdict == Verdict::fetch || verdict == Verdict::fallback_fetch)
+            place(layer, step_->executed(call), traffic.fetches, Part::waiting);
     }
+    admit(layer);
+    for (const int expert : executed_) place(layer, expert, traffic.repairs, Part::waiting);
+    if (options_.keep) keep(z);
+}
+
+/// Copies what has landed in this step into slots, and begins to read what will.
+void Decider::admit(int layer) {
+    const TokenClock::Span span(clock, Part::background);
     for (const Landed& landed : step_->landed) {
         if (step_->pool.resident(landed.key))
-            place(layer, landed.key, traffic.landings);
+            place(layer, landed.key, traffic.landings, Part::background);
         else
             ahead_.drop(layer, landed.key);
     }
-    for (int call = 0; call < top_k; ++call) {
+    for (int call = 0; call < stepper.model().top_k; ++call) {
         const int expert = step_->view.expert(step_->calls.rank[call]);
         if (step_->calls.verdict[call] == Verdict::substitute && step_->pool.queued[expert] != 0)
             ahead_.want(layer, expert);
     }
-    if (!options_.keep) return;
+}
+
+void Decider::keep(const float* z) {
+    const int top_k = stepper.model().top_k;
     kept.logits.insert(kept.logits.end(), z, z + stepper.model().experts);
     int count = 0;
     for (int call = 0; call < top_k; ++call) {
@@ -121,14 +123,14 @@ bool Decider::set_differs(const std::vector<std::int32_t>& ids, const std::vecto
 bool Decider::finish(int layer, std::vector<std::int32_t>& ids, std::vector<float>& weights) {
     const bool tied = set_differs(ids, chosen_);
     traffic.differences += tied;
-    if (tied) batch_.wait();  // the slots chosen below must not have reads of their own under way
+    if (tied) wait();  // the slots chosen below must not have reads of their own under way
     bool replace = false;
     if (lossless_) {
         // Lossless means the graph's own choice, even where a tie after rounding makes it another than the core's.
         for (const std::int32_t id : ids) {
             if (cache_.slot_of(layer, id) >= 0) continue;
             const auto needed = [&](int other) { return std::find(ids.begin(), ids.end(), other) != ids.end(); };
-            cache_.load(layer, id, cache_.find_slot(layer, needed), batch_);
+            load(layer, id, cache_.find_slot(layer, needed), Part::waiting);
             ++traffic.repairs;
         }
     } else if (set_differs(ids, executed_)) {
@@ -146,10 +148,7 @@ bool Decider::finish(int layer, std::vector<std::int32_t>& ids, std::vector<floa
             weights[place] = 0.0f;
         }
     }
-    {
-        const Clock clock(traffic.waiting);
-        batch_.wait();
-    }
+    wait();
     for (std::int32_t& id : ids) id = id < 0 ? 0 : cache_.slot_of(layer, id);  // an empty slot holds zeros
     return replace;
 }

@@ -31,16 +31,13 @@ struct Traffic {
     std::int64_t ahead = 0;        // of these and of the fetches, reads that had begun before they were due
     std::int64_t repairs = 0;      // experts read again or besides, after a difference of routing
     std::int64_t differences = 0;  // steps where the graph chose another set than the core ranks (ties after rounding)
-    double waiting = 0.0;          // seconds in which the step had to wait for reads
-    double landing = 0.0;          // seconds in which landings were copied into slots, late reads waited for
     double filling = 0.0;          // seconds in which a start waited for its residents
-    double deciding = 0.0;         // seconds of the policy core
 };
 
 class Decider {
   public:
     Decider(const Model& model, Policy policy, int capacity, std::vector<std::vector<int>> orders, SlotCache& cache,
-            DecideOptions options);
+            TokenClock& clock, DecideOptions options);
     ~Decider();
 
     /// Starts a document: the core's initial state, its residents in slots.
@@ -54,10 +51,14 @@ class Decider {
     Stepper stepper;
     Kept kept;
     Traffic traffic;
+    TokenClock& clock;
 
   private:
-    int place(int layer, int expert, std::int64_t& counter);
-    void fill(int layer);
+    void place(int layer, int expert, std::int64_t& counter, Part part);
+    void load(int layer, int expert, int slot, Part part);
+    void admit(int layer);
+    void keep(const float* z);
+    void wait();
     bool set_differs(const std::vector<std::int32_t>& ids, const std::vector<int>& others) const;
 
     SlotCache& cache_;

@@ -80,6 +80,7 @@ void Hook::shown(ggml_tensor* node) {
         ggml_backend_tensor_set(node, first.data(), 0, first.size() * sizeof(std::int32_t));
         return;
     }
+    const TokenClock::Span span(decider_->clock, Part::policy);
     const Event& event = events_[next_++];
     try {
         if (event.logits) {

@@ -110,6 +110,7 @@ void Session::start_stock() {
     position_ = 0;
     broken_ = false;
     computing_ = 0.0;
+    clock_ = TokenClock{};
 }
 
 void Session::start(Policy policy, int capacity, std::vector<std::vector<int>> orders, DecideOptions options) {
@@ -124,8 +125,8 @@ void Session::start(Policy policy, int capacity, std::vector<std::vector<int>> o
     const ggml_backend_buffer_type_t buffers =
         device_ == nullptr ? ggml_backend_cpu_buffer_type() : ggml_backend_dev_buffer_type(device_);
     cache_ = std::make_unique<SlotCache>(graph_, file_, *store_, *pool_, buffers, capacity);
-    decider_ =
-        std::make_unique<Decider>(graph_.model, std::move(policy), capacity, std::move(orders), *cache_, options);
+    decider_ = std::make_unique<Decider>(graph_.model, std::move(policy), capacity, std::move(orders), *cache_, clock_,
+                                         options);
     if (options_.store == "direct") release_pages();
     cache_->use_slots();
     context_ = make_context(true);
@@ -135,6 +136,7 @@ void Session::start(Policy policy, int capacity, std::vector<std::vector<int>> o
     decode(&token, 1, true);
     broken_ = false;
     computing_ = 0.0;
+    clock_ = TokenClock{};
     reset(0);
 }
 
@@ -213,9 +215,12 @@ const float* Session::prefill(const std::vector<int>& tokens) {
 
 const float* Session::step(int token) {
     require_room({token});
+    clock_.begin();
     if (decider_) hook_.decide(*decider_);
     decode(&token, 1, true);
-    return llama_get_logits_ith(context_.get(), -1);
+    const float* logits = llama_get_logits_ith(context_.get(), -1);
+    clock_.end();
+    return logits;
 }
 
 std::vector<double> Session::nll(const std::vector<int>& tokens) {

@@ -15,6 +15,7 @@
 #include "router_graph.hpp"
 #include "slots.hpp"
 #include "store.hpp"
+#include "times.hpp"
 
 namespace expertmiss::engine {
 
@@ -64,6 +65,7 @@ class Session {
     double computing() const {
         return computing_;
     }  // seconds in llama_decode since the start, reads and policy included
+    TokenClock& clock() { return clock_; }  // of step(), since the start; on stock everything is compute
 
   private:
     using ModelHandle = std::unique_ptr<llama_model, decltype(&llama_model_free)>;
@@ -85,6 +87,7 @@ class Session {
     Hook hook_;
     std::unique_ptr<IoPool> pool_;
     std::unique_ptr<Store> store_;
+    TokenClock clock_;
     // In this order: the context goes first, then the decider's reads end, then the tensors point at the file again.
     std::unique_ptr<SlotCache> cache_;
     std::unique_ptr<Decider> decider_;

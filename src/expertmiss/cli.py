@@ -227,6 +227,39 @@ def generate(problem: str, arm: str, sample: int, experiment: str, model: str, c
 
 
 @cli.command()
+@click.option(
+    "--add-host", "run", type=click.Path(path_type=Path, exists=True), required=True, help="Folder results/EXPERIMENT of the other machine."
+)
+@click.option("--experiment", default="default", show_default=True, help="Experiment of this machine whose report it joins.")
+def report(run: Path, experiment: str) -> None:
+    """Bring what E5 measured on another machine into this one's report, labelled by its host."""
+    from expertmiss.paths import project_root
+    from expertmiss.report.hosts import add_host
+
+    folder = add_host(project_root(), run, experiment)
+    click.echo(f"{folder}: added; `make report EXPERIMENT={experiment}` renders the page")
+
+
+@cli.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("overrides", nargs=-1)
+@click.option("--host", required=True, help="A file of config/host by name, or the path of a profile.yaml that calibrate_host wrote.")
+@click.option("--residency", default=0.25, show_default=True, help="Resident share of each layer's experts.")
+@click.option("--calibration", type=click.Path(path_type=Path), default=None, help="Trace whose request counts warm the cache.")
+@click.option("--miss-service", default="fetch", show_default=True, help="fetch, or host_compute: misses computed by the host's processor.")
+def predict(file: Path, overrides: tuple[str, ...], host: str, residency: float, calibration: Path | None, miss_service: str) -> None:
+    """Predict the time of a token over trace FILE, e.g. `expertmiss predict FILE policy=rule_015 --host rtx3090_nvme`."""
+    from expertmiss.config.compose import chosen_policy
+    from expertmiss.engine.calibrate import load_profile
+    from expertmiss.paths import project_root
+    from expertmiss.simulate.predict import predict_one
+
+    named = project_root() / "config" / "host" / f"{host}.yaml"
+    profile = load_profile(named if "/" not in host and named.is_file() else Path(host))
+    click.echo(predict_one(file, chosen_policy(project_root(), overrides), residency, calibration, profile, miss_service))
+
+
+@cli.command()
 @click.option("--experiment", default=None, help="Only this experiment.")
 @click.option("--once", is_flag=True, help="Print once and stop.")
 def watch(experiment: str | None, once: bool) -> None:

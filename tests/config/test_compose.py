@@ -123,6 +123,7 @@ def test_a_section_holds_only_what_the_stage_uses() -> None:
         "analyze_e1",
         "analyze_e2",
         "analyze_e4",
+        "analyze_e5",
         "compare_answers",
         "render_report",
     }

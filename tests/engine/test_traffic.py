@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from expertmiss.engine.session import Engine, EngineOptions
@@ -113,3 +115,45 @@ def test_reads_are_counted(model_file: Callable[..., Path]) -> None:
     assert traffic["loaded_bytes"] == (traffic["fetches"] + traffic["fills"]) * expert
     assert traffic["slot_bytes"] == 6 * shape.layers * expert
     assert 0 < traffic["waiting"] < traffic["computing"]
+
+
+@pytest.mark.parametrize("store", ["direct", "mapped"])
+def test_every_token_says_where_its_time_went(store: str, path: Path) -> None:
+    """The parts are the wall time, each is there, and every byte read is counted once, for the token that began to read it."""
+    text = tokens(SHAPE, 60)
+    engine = Engine(path, EngineOptions(context=128, store=store))
+    expert = 3 * SHAPE.width * SHAPE.hidden * 34 // 32  # Q8_0: 32 numbers in 34 bytes
+    for policy in (FETCH_ALL, named("quality_first")):
+        engine.start(policy, 12, log=True)
+        begin = time.perf_counter()
+        engine.prefill(text[:10])
+        for token in text[10:]:
+            engine.step(token)
+        elapsed = time.perf_counter() - begin
+        times, traffic, calls = engine.take_times(), engine.traffic(), engine.take_log()["calls"]
+        parts = [times[name] for name in ("compute", "waiting", "policy", "background")]
+        assert all(values.shape == (50,) and values.dtype == np.float64 and (values >= 0).all() for values in parts)
+        np.testing.assert_allclose(sum(parts), times["wall"], rtol=1e-12)
+        assert (times["compute"] > 0).all() and (times["policy"] > 0).all() and times["wall"].sum() < elapsed
+        for name in ("waiting", "policy", "background"):
+            assert traffic[name] == pytest.approx(times[name].sum())
+        admits = "admission" in policy
+        assert ((times["background"] > 0).any(), (times["admission_bytes"] > 0).any()) == (True, admits)
+        assert times["waiting"].sum() > 0 and times["fetch_bytes"].dtype == times["admission_bytes"].dtype == np.int64
+        fetched = ((calls["verdict"] == 1) | (calls["verdict"] == 4)).reshape(50, -1).sum(1)
+        if not admits:
+            np.testing.assert_array_equal(times["fetch_bytes"], fetched * expert)
+            assert traffic["loaded_bytes"] == times["fetch_bytes"].sum()
+        else:  # a fetch may be served from a read that began as an admission's; an admission may never be used
+            assert (times["fetch_bytes"] <= fetched * expert).all()
+            assert (times["fetch_bytes"] + times["admission_bytes"]).sum() >= traffic["loaded_bytes"] > times["fetch_bytes"].sum()
+        assert all(len(values) == 0 for values in engine.take_times().values())
+
+
+def test_stock_tokens_only_compute(path: Path) -> None:
+    engine = Engine(path, EngineOptions(context=128, store="mapped"))
+    engine.start_stock()
+    engine.nll(tokens(SHAPE, 20))
+    times = engine.take_times()
+    assert len(times["wall"]) == 19 and (times["wall"] > 0).all()
+    np.testing.assert_array_equal(times["wall"], times["compute"])

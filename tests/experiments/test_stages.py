@@ -20,7 +20,7 @@ from expertmiss.policies import request_counts, simulate
 from expertmiss.stats.tables import read_table, write_table
 from expertmiss.traces import capture
 from expertmiss.traces.format import Trace
-from tests.experiments.tiny_study import CLAIMS, CONTEXT, STUDIES, analyse, emulate, make_setting, statistics
+from tests.experiments.tiny_study import CLAIMS, CONTEXT, RULES, STUDIES, analyse, emulate, make_setting, statistics
 from tests.models.tiny import save_tiny
 
 
@@ -216,9 +216,12 @@ def test_c4_effects_come_from_the_right_rows(analysed: Path) -> None:
 
 
 def test_quick_runs_are_not_judged_and_full_ones_say_why(analysed: Path, tmp_path: Path) -> None:
-    for quick, expected in ((True, {"quick run: not judged", "not run", "on its own page"}), (False, {"inconclusive", "not run", "on its own page"})):
-        cfg = {"report": {"quick": quick}, "model": {"substrate": "random_weights", "name": "tiny"}}
-        judge.run(cfg, out=tmp_path / "results" / str(quick), context=CONTEXT, statistics=statistics(analysed), claims=CLAIMS)
+    for quick, expected in (
+        (True, {"quick run: not judged", "not run", "on its own page"}),
+        (False, {"inconclusive", "not run", "on its own page"}),
+    ):
+        cfg = {"report": {"quick": quick}, "model": {"substrate": "random_weights", "name": "tiny"}, "not_measured": {}}
+        judge.run(cfg, out=tmp_path / "results" / str(quick), context=CONTEXT, statistics=statistics(analysed), claims=CLAIMS, e5=RULES)
         table = pd.read_parquet(tmp_path / "results" / str(quick) / "claims.parquet")
         assert set(table["verdict"]) == expected
         assert not table["verdict"].str.contains("reproduced").any()
@@ -229,9 +232,9 @@ def test_other_claims_than_the_locked_ones_are_refused_wherever_they_are_given(
 ) -> None:
     eased = tmp_path / "claims.yaml"
     eased.write_text(CLAIMS.read_text().replace("min_clusters: 40", "min_clusters: 1"))
-    cfg = {"report": {"quick": False}, "model": {"substrate": "random_weights", "name": "tiny"}}
+    cfg = {"report": {"quick": False}, "model": {"substrate": "random_weights", "name": "tiny"}, "not_measured": {}}
     with pytest.raises(UserError, match="not a file that plan 'claims' locked"):
-        judge.run(cfg, out=tmp_path, context=CONTEXT, statistics=statistics(analysed), claims=eased)
+        judge.run(cfg, out=tmp_path, context=CONTEXT, statistics=statistics(analysed), claims=eased, e5=RULES)
     folder = analysed / "e4"
     with pytest.raises(UserError, match="not a file that plan 'claims' locked"):
         e4.run(
@@ -248,9 +251,9 @@ def test_statistics_on_other_terms_are_refused(analysed: Path, tmp_path: Path, c
     write_json(tmp_path / "run.json", read_json(source.parent / "run.json"))
     changed = read_table(source)
     write_table(tmp_path / source.name, changed.frame.assign(**{column: value}), changed.labels, changed.sources)
-    cfg = {"report": {"quick": False}, "model": {"substrate": "random_weights", "name": "tiny"}}
+    cfg = {"report": {"quick": False}, "model": {"substrate": "random_weights", "name": "tiny"}, "not_measured": {}}
     with pytest.raises(UserError, match=message):
-        judge.run(cfg, out=tmp_path / "out", context=CONTEXT, statistics=[tmp_path / source.name], claims=CLAIMS)
+        judge.run(cfg, out=tmp_path / "out", context=CONTEXT, statistics=[tmp_path / source.name], claims=CLAIMS, e5=RULES)
 
 
 def test_too_few_residents_are_not_judged(analysed: Path, tmp_path: Path) -> None:
@@ -258,8 +261,8 @@ def test_too_few_residents_are_not_judged(analysed: Path, tmp_path: Path) -> Non
     write_json(tmp_path / "run.json", read_json(source.parent / "run.json"))
     changed = read_table(source)
     write_table(tmp_path / source.name, changed.frame.assign(few_residents=True, clusters=99), changed.labels, changed.sources)
-    cfg = {"report": {"quick": False}, "model": {"substrate": "random_weights", "name": "tiny"}}
-    judge.run(cfg, out=tmp_path / "results", context=CONTEXT, statistics=[tmp_path / source.name], claims=CLAIMS)
+    cfg = {"report": {"quick": False}, "model": {"substrate": "random_weights", "name": "tiny"}, "not_measured": {}}
+    judge.run(cfg, out=tmp_path / "results", context=CONTEXT, statistics=[tmp_path / source.name], claims=CLAIMS, e5=RULES)
     table = pd.read_parquet(tmp_path / "results" / "claims.parquet").set_index("claim")
     assert set(table.loc[["C2", "C2a", "C2b"], "verdict"]) == {"not testable here"}
 
@@ -286,9 +289,9 @@ def test_statistics_made_under_other_claims_are_refused(analysed: Path, tmp_path
     path.write_bytes((analysed / "a2" / "e2_statistics.parquet").read_bytes())
     made = read_json(analysed / "a2" / "run.json")
     write_json(tmp_path / "run.json", {**made, "config": {**made["config"], "claims_lock": "0" * 64}})
-    cfg = {"report": {"quick": False}, "model": {"substrate": "random_weights", "name": "tiny"}}
+    cfg = {"report": {"quick": False}, "model": {"substrate": "random_weights", "name": "tiny"}, "not_measured": {}}
     with pytest.raises(UserError, match="made under other claims than those locked now"):
-        judge.run(cfg, out=tmp_path / "out", context=CONTEXT, statistics=[path], claims=CLAIMS)
+        judge.run(cfg, out=tmp_path / "out", context=CONTEXT, statistics=[path], claims=CLAIMS, e5=RULES)
 
 
 def test_another_model_s_calibration_and_foreign_tokens_are_refused(setting: dict[str, Any], tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from tests.models.tiny import save_tiny
 
 ROOT = Path(__file__).parents[2]
 CLAIMS = ROOT / "config" / "claims.yaml"
+RULES = ROOT / "prereg" / "e5.yaml"
 CONTEXT = Context("test", "code")
 PIECE = 140
 STUDIES = ("e1", "e2", "e4")
@@ -75,8 +76,8 @@ def analyse(setting: dict[str, Any]) -> None:
     e1.run(stats, out=folder / "a1", context=CONTEXT, split=folder / "e1" / "split.parquet", **files["e1"])
     e2.run(stats, out=folder / "a2", context=CONTEXT, **files["e2"])
     e4.run(stats, out=folder / "a4", context=CONTEXT, nll=folder / "e4" / "nll.safetensors", **files["e4"])
-    cfg = {"report": {"quick": True}, "model": {"substrate": "random_weights", "name": "tiny"}}
-    judge.run(cfg, out=folder / "claims", context=CONTEXT, statistics=statistics(folder), claims=CLAIMS)
+    cfg = {"report": {"quick": True}, "model": {"substrate": "random_weights", "name": "tiny"}, "not_measured": {"e5": "no engine"}}
+    judge.run(cfg, out=folder / "claims", context=CONTEXT, statistics=statistics(folder), claims=CLAIMS, e5=RULES)
 
 
 def statistics(folder: Path) -> list[Path]:

@@ -49,7 +49,10 @@ def test_a_second_run_has_nothing_to_do(finished: Project) -> None:
         ("src/expertmiss/stats/summarize.py", AFTER_SUMMARY),
         ("src/expertmiss/cli.py", []),
         ("README.md", []),
-        ("src/core/step.hpp", ["analyze_traces", "capture_traces", "emulate_policies", "generate_answers", *STUDIES, *AFTER_COMPARE, *AFTER_SIMULATE]),
+        (
+            "src/core/step.hpp",
+            ["analyze_traces", "capture_traces", "emulate_policies", "generate_answers", *STUDIES, *AFTER_COMPARE, *AFTER_SIMULATE],
+        ),
         ("src/expertmiss/generate/measures.py", [*AFTER_COMPARE, "mlflow_sync"]),
         ("src/expertmiss/experiments/e2.py", ["analyze_e2", "judge_claims", "make_figures", "mlflow_sync", "render_report"]),
     ],

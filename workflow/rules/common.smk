@@ -11,6 +11,7 @@ sys.path.insert(0, str(ROOT / "src"))
 
 from expertmiss.config import compose, section
 from expertmiss.config.check import check_configuration
+from expertmiss.engine.available import why_not
 from expertmiss.errors import UserError
 from expertmiss.generate.plan import lock_in_force
 from expertmiss.provenance import source_hash
@@ -33,6 +34,8 @@ def composed():
         chosen["overrides"] = [str(override) for override in overrides]
         found = compose(ROOT, **chosen, extra=extra)
         check_configuration(ROOT, found)
+        reason = why_not(ROOT, found) if "e5" in found["experiments"] else None
+        found["not_measured"] = {"e5": reason} if reason else {}
         return found
     except UserError as problem:
         print(f"error: {problem}", file=sys.stderr, flush=True)
@@ -53,7 +56,11 @@ ENGINE_SOURCES = sorted(
     for path in (ROOT / "src" / part).rglob("*")
     if path.suffix in (".cpp", ".hpp", ".h") or path.name == "CMakeLists.txt"
 )
-STUDIES = CONFIG["experiments"]
+# Without the engine E5 is "not measured" in the report, and everything else runs.
+STUDIES = [
+    study for study in CONFIG["experiments"] if study not in CONFIG["not_measured"]
+]
+EMULATED = [study for study in STUDIES if study != "e5"]
 # The generation test has a page of its own: under a lock it is confirmatory, and everything else is exploratory.
 TASKS = CONFIG["generate"]["tasks"]
 GENERATION_LOCK = lock_in_force(ROOT, CONFIG)
@@ -65,7 +72,16 @@ FIGURES = [
     "reuse_tokens",
     *(
         figure
-        for figure in ("e1_loss", "e1_split", "e2_mass", "e4_bins", "e4_betas")
+        for figure in (
+            "e1_loss",
+            "e1_split",
+            "e2_mass",
+            "e4_bins",
+            "e4_betas",
+            "e5_front",
+            "e5_parts",
+            "e5_prediction",
+        )
         if figure[:2] in STUDIES
     ),
 ]
@@ -87,7 +103,13 @@ EXPERIMENT_TABLES = {
             "orders",
         )
     ],
+    "e5": [
+        f"e5_{table}"
+        for table in ("measures", "times", "statistics", "prediction", "orders")
+    ],
 }
+# Of E5, in the order in which they run; analyze_e5 follows.
+ENGINE_STAGES = ("calibrate_host", "run_engine", "compare_engine")
 # `python` in the rules is the interpreter that runs Snakemake, whether or not its environment is activated.
 shell.prefix(f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH; ")
 
@@ -140,13 +162,23 @@ def results():
         *(f"{here}/make_figures/{place}/svg/{figure}.svg" for figure in FIGURES),
         *(
             f"{here}/emulate_policies/{place}/{study}/{name}"
-            for study in STUDIES
+            for study in EMULATED
             for name in (
                 "cells.parquet",
                 "open_loop.parquet",
                 "split.parquet",
                 "nll.safetensors",
             )
+        ),
+        *(
+            f"{here}/{name}"
+            for name in (
+                f"calibrate_host/{place}/profile.yaml",
+                f"run_engine/{place}/cells.parquet",
+                f"run_engine/{place}/times.parquet",
+                f"compare_engine/{place}/e5_agreement.parquet",
+            )
+            if "e5" in STUDIES
         ),
         *statistics_tables(EXPERIMENT),
         *stage_runs(EXPERIMENT),
@@ -239,11 +271,31 @@ def stage_runs(experiment):
         f"{here}/analyze_traces/{place}/exploratory/run.json",
         f"{here}/simulate_policies/{place}/run.json",
         f"{here}/summarize_policies/{place}/run.json",
-        *(f"{here}/emulate_policies/{place}/{study}/run.json" for study in STUDIES),
+        *(f"{here}/emulate_policies/{place}/{study}/run.json" for study in EMULATED),
+        *(
+            f"{here}/{stage}/{place}/run.json"
+            for stage in ENGINE_STAGES
+            if "e5" in STUDIES
+        ),
         *(f"{here}/analyze_{study}/{place}/run.json" for study in STUDIES),
         *([f"{here}/judge_claims/{place}/run.json"] if STUDIES else []),
         f"{here}/make_figures/{place}/run.json",
     ]
+
+
+def gguf_file():
+    """The model's GGUF file that the engine decodes."""
+    return f"results/engine/{MODEL}-{CONFIG['engine']['type']}.gguf"
+
+
+def added_hosts(wildcards):
+    """What `expertmiss report --add-host` brought in."""
+    return sorted(
+        str(path.relative_to(ROOT))
+        for path in ROOT.glob(
+            f"results/{wildcards.experiment}/added_hosts/*/added.json"
+        )
+    )
 
 
 B_TABLES = ("b_plan", "b_arms", "b_pairs", "b_effects", "b_power")

@@ -109,6 +109,7 @@ rule judge_claims:
             for study in STUDIES
         ],
         claims="config/claims.yaml",
+        e5="prereg/e5.yaml",
         lock="prereg/LOCK.json",
     output:
         claims="results/{experiment}/judge_claims/{model}/{corpus}/claims.parquet",
@@ -122,4 +123,4 @@ rule judge_claims:
         statistics=lambda wildcards, input: named("statistics", input.statistics),
     shell:
         "python -m expertmiss judge_claims --cfg {params.cfg:q} --code {params.code} --experiment {wildcards.experiment}"
-        " {params.statistics} --input claims={input.claims:q} --out {params.out:q} --log {log:q}"
+        " {params.statistics} --input claims={input.claims:q} --input e5={input.e5:q} --out {params.out:q} --log {log:q}"

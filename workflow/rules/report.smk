@@ -38,6 +38,7 @@ rule make_figures:
 rule render_report:
     input:
         runs=lambda wildcards: stage_runs(wildcards.experiment),
+        added=added_hosts,
     output:
         page=report(
             "reports/{experiment}/index.html",
@@ -54,7 +55,7 @@ rule render_report:
         cfg=cfg("render_report"),
         code=code("render_report"),
         out=subpath(output.run, parent=True),
-        runs=lambda wildcards, input: named("runs", input.runs),
+        runs=lambda wildcards, input: f"{named('runs', input.runs)} {named('added', input.added)}",
     shell:
         "python -m expertmiss render_report --cfg {params.cfg:q} --code {params.code} --experiment {wildcards.experiment}"
         " {params.runs} --out {params.out:q} --log {log:q}"

@@ -100,6 +100,31 @@ nb::dict take_kept(Session& session) {
     return dict;
 }
 
+double seconds(std::int64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-9; }
+
+nb::dict take_times(Session& session) {
+    std::vector<TokenTimes>& tokens = session.clock().tokens;
+    const auto column = [&](const auto& get) {
+        std::vector<decltype(get(tokens[0]))> values;
+        values.reserve(tokens.size());
+        for (const TokenTimes& token : tokens) values.push_back(get(token));
+        return to_numpy(std::move(values));
+    };
+    const auto part_column = [&](Part part) {
+        return column([part](const TokenTimes& token) { return seconds(token.of(part)); });
+    };
+    nb::dict dict;
+    dict["wall"] = column([](const TokenTimes& token) { return seconds(token.wall()); });
+    dict["compute"] = part_column(Part::compute);
+    dict["waiting"] = part_column(Part::waiting);
+    dict["policy"] = part_column(Part::policy);
+    dict["background"] = part_column(Part::background);
+    dict["fetch_bytes"] = column([](const TokenTimes& token) { return token.fetch_bytes; });
+    dict["admission_bytes"] = column([](const TokenTimes& token) { return token.admission_bytes; });
+    tokens.clear();
+    return dict;
+}
+
 nb::dict traffic_to_dict(Session& session) {
     nb::dict dict;
     dict["computing"] = session.computing();
@@ -111,10 +136,11 @@ nb::dict traffic_to_dict(Session& session) {
     dict["ahead"] = traffic.ahead;
     dict["repairs"] = traffic.repairs;
     dict["differences"] = traffic.differences;
-    dict["waiting"] = traffic.waiting;
-    dict["landing"] = traffic.landing;
     dict["filling"] = traffic.filling;
-    dict["deciding"] = traffic.deciding;
+    const TokenTimes& total = session.clock().total;
+    dict["waiting"] = seconds(total.of(Part::waiting));
+    dict["policy"] = seconds(total.of(Part::policy));
+    dict["background"] = seconds(total.of(Part::background));
     dict["loaded_bytes"] = session.cache().loaded_bytes();
     dict["slot_bytes"] = session.cache().buffer_bytes();
     return dict;
@@ -175,6 +201,7 @@ NB_MODULE(_engine, m) {
             nb::call_guard<nb::gil_scoped_release>())
         .def("meters", &meters)
         .def("traffic", &traffic_to_dict)
+        .def("take_times", &take_times)
         .def("take_log", &take_log)
         .def("take_kept", &take_kept)
         .def(

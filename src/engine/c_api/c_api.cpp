@@ -110,6 +110,6 @@ em_traffic em_read_traffic(em_session* session) {
     const auto& traffic = session->engine.decider().traffic;
     found.fetches = traffic.fetches;
     found.bytes = session->engine.cache().loaded_bytes();
-    found.waiting = traffic.waiting;
+    found.waiting = static_cast<double>(session->engine.clock().total.of(expertmiss::engine::Part::waiting)) * 1e-9;
     return found;
 }

@@ -8,6 +8,8 @@ from typing import Any
 
 from expertmiss.corpora.packages import SPLITS
 from expertmiss.errors import UserError, suggest
+from expertmiss.experiments.e5.plan import RULES, load_rules
+from expertmiss.experiments.e5.plan import plan as plan_e5
 from expertmiss.experiments.lock import verify
 from expertmiss.experiments.plans import load_claims, plan
 from expertmiss.files import read_json
@@ -39,6 +41,8 @@ def check_configuration(root: Path, config: Mapping[str, Any]) -> None:
             raise UserError(f"capture.splits: '{split}' is not built (corpus.splits); {suggest(split, built)}")
     if not any(policy["name"] == "fetch_all" for policy in config["policies"].values()):
         raise UserError("simulate.policies: fetch_all is missing; every difference is taken against it")
+    if config["host"]["assumed"]:
+        raise UserError(f"host '{config['host']['name']}': is assumed, so nothing can be measured on it; use it with `expertmiss predict`")
     _check_model(root, config["model"])
     geometry = _geometry(root / config["model"]["path"])
     if geometry is not None:
@@ -68,14 +72,18 @@ def _check_experiments(root: Path, config: Mapping[str, Any], geometry: Mapping[
     if not config["experiments"]:
         return
     verify(root, "claims")
+    verify(root, "e5")
     claims = load_claims(root / "config" / "claims.yaml")
+    rules = load_rules(root / RULES)
     for study in config["experiments"]:
         split = config["corpus"]["shift_split"] if study == "e4" else config[study]["split"]
         if split not in built:
             raise UserError(f"{study}: split '{split}' is not built (corpus.splits); {suggest(split, built)}")
         if geometry is not None:
             try:
-                for item in plan(study, config[study], claims, geometry["experts"], geometry["top_k"]):
+                shape = (geometry["experts"], geometry["top_k"])
+                rows = plan_e5(config["e5"], rules, claims, *shape) if study == "e5" else plan(study, config[study], claims, *shape)
+                for item in rows:
                     validate(item.row.policy, geometry, item.row.capacity)
             except UserError as problem:
                 raise UserError(f"{study} cannot run on this model: {problem}; or leave {study} out of `experiments`") from None

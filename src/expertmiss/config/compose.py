@@ -34,21 +34,25 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "generate.batch",
         "scored_tasks",
         "sandbox",
-        "host",
+        "host.name",
         "corpus.name",
     ),
-    "capture_traces": ("model", "capture", "host", "corpus.name"),
+    "capture_traces": ("model", "capture", "host.name", "corpus.name"),
     "analyze_traces": ("stats",),
     "simulate_policies": ("simulate", "policies"),
     "summarize_policies": ("stats",),
-    "emulate_policies": ("model", "host", "corpus.name", "emulate"),
+    "emulate_policies": ("model", "host.name", "corpus.name", "emulate"),
     "analyze_e1": ("stats",),
     "analyze_e2": ("stats",),
     "analyze_e4": ("stats",),
-    "pilot_experiment_b": ("model", "host", "corpus.name", "emulate.torch_threads", "b.pilot_documents"),
+    "calibrate_host": ("model", "host.name", "host.assumed", "corpus.name", "engine"),
+    "run_engine": ("model", "host.name", "host.assumed", "corpus.name", "engine", "e5"),
+    "compare_engine": ("model", "host.name", "corpus.name", "engine", "e5", "emulate.torch_threads"),
+    "analyze_e5": ("stats", "model.substrate", "host.name", "corpus.name"),
+    "pilot_experiment_b": ("model", "host.name", "corpus.name", "emulate.torch_threads", "b.pilot_documents"),
     "measure_sites": (
         "model",
-        "host",
+        "host.name",
         "corpus.name",
         "emulate.torch_threads",
         "b.site_split",
@@ -57,9 +61,9 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "b.site_seed",
         "stats.confidence",
     ),
-    "run_experiment_b": ("model", "host", "corpus.name", "emulate.torch_threads", "profile"),
+    "run_experiment_b": ("model", "host.name", "corpus.name", "emulate.torch_threads", "profile"),
     "decide_experiment_b": ("model.name", "profile"),
-    "judge_claims": ("report.quick", "model.substrate", "model.name"),
+    "judge_claims": ("report.quick", "model.substrate", "model.name", "not_measured"),
     "build_tasks": (
         "tasks",
         "generate.split",
@@ -79,7 +83,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "generate.rows",
         "generate.threads",
         "sandbox",
-        "host",
+        "host.name",
         "corpus.name",
         "arms",
         "tasks",
@@ -87,7 +91,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     ),
     "compare_answers": ("stats", "report.quick", "generate.pass_at", "model.name", "profile"),
     "make_figures": ("report.quick",),
-    "render_report": ("report", "stats", "policies", "model", "corpus", "simulate"),
+    "render_report": ("report", "stats", "policies", "model", "corpus", "simulate", "not_measured"),
     "mlflow_sync": (),
 }
 GROUPS = ("corpus", "experiment", "host", "model", "policy", "profile")
@@ -108,7 +112,8 @@ def compose(
 
     Returns:
         Plain nested dict; besides the schema's keys ``experiment``, ``profile`` ``policies`` (name -> policy, all that
-        are simulated), ``arms`` (the same for generation), ``tasks`` (name -> task) and ``scored_tasks`` (those that a corpus scores).
+        are simulated), ``arms`` (the same for generation), ``tasks`` (name -> task), ``scored_tasks`` (those that a corpus scores) and
+        ``not_measured`` (experiment -> why; empty, the workflow fills it).
 
     Raises:
         UserError: an unknown key, group or file, a value of the wrong type, a policy that the definitions refuse.
@@ -143,6 +148,7 @@ def compose(
     for group in ("model", "corpus", "host"):
         _check_name(f"{group}.name", plain[group]["name"])
     plain["policies"] = _resolve_policies(root, plain)
+    plain["not_measured"] = {}
     plain["arms"] = {name: load_policy(root, name) for name in plain["generate"]["arms"]}
     plain["tasks"] = {name: load_task(root, name) for name in plain["generate"]["tasks"]}
     plain["scored_tasks"] = {name: load_task(root, name) for name in SCORED}

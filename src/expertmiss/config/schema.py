@@ -158,10 +158,29 @@ class CorpusConfig:
 
 
 @dataclass
+class HostTimingConfig:
+    """What the time model knows of a machine with one model on it; calibrate_host measures it."""
+
+    compute_s: float | None = opt(None, "Seconds of computing of one token in one layer, everything resident.", low=0)
+    policy_s: float | None = opt(None, "Seconds of the policy core, one token in one layer.", low=0)
+    read_s: float | None = opt(None, "Seconds of one read of the slow tier apart from its bytes.", low=0)
+    read_bytes_per_s: float | None = opt(None, "Bytes a second of one read.", low=1)
+    busy_read_s: float | None = opt(None, "As read_s, while background reads are under way.", low=0)
+    busy_read_bytes_per_s: float | None = opt(None, "As read_bytes_per_s, while background reads are under way.", low=1)
+    device_bytes_per_s: float | None = opt(None, "Bytes a second of all reads together.", low=1)
+    io_threads: int | None = opt(None, "Reads under way at once.", low=1)
+    host_compute_bytes_per_s: float | None = opt(None, "Bytes of weights a second that the processor multiplies.", low=1)
+    expert_bytes: int | None = opt(None, "Bytes of one expert.", low=1)
+    expert_reads: int | None = opt(None, "Reads of one expert.", low=1)
+
+
+@dataclass
 class HostConfig:
     """The machine that results are labelled with."""
 
     name: str = opt("this_host", "Label of the machine.")
+    assumed: bool = opt(False, "Whether nobody measured it: for predictions only.")
+    timing: HostTimingConfig = opt(HostTimingConfig, "Its times with one model, for predictions (expertmiss predict).")
 
 
 @dataclass
@@ -279,6 +298,20 @@ class EmulateConfig:
 
 
 @dataclass
+class EngineConfig:
+    """The engine in the stages calibrate_host, run_engine and compare_engine."""
+
+    type: str = opt("F32", "Type of the matrices in the GGUF file.", ("F32", "F16", "BF16", "Q8_0", "Q4_0"))
+    store: str = opt("direct", "Slow tier: the disk past the page cache, or host memory.", ("direct", "mapped"))
+    device: str = opt("cpu", "Fast tier: cpu, CUDA0 ..., rpc:HOST:PORT.")
+    threads: int = opt(1, "Threads of the model (see capture.threads).", low=1, high=1024)
+    io_threads: int = opt(8, "Reads under way at once.", low=1, high=1024)
+    calibration_rounds: int = opt(12, "calibrate_host: rounds, over which its intervals are.", low=3)
+    calibration_tokens: int = opt(64, "calibrate_host: tokens decoded in a round.", low=18)
+    calibration_reads: int = opt(48, "calibrate_host: reads of each size in a round.", low=4)
+
+
+@dataclass
 class E1Config:
     """Experiment E1: which substitutions cost quality."""
 
@@ -323,6 +356,21 @@ class E4Config:
 
 
 @dataclass
+class E5Config:
+    """Experiment E5: time and perplexity of the same run, on the engine. Its policies and rules are fixed in prereg/e5.yaml."""
+
+    split: str = opt("exploratory", "Split whose documents are decoded (streams).")
+    documents: int = opt(96, "Most streams, spread evenly over packages and templates.", low=1)
+    tokens: int = opt(384, "Most tokens of a stream.", low=32)
+    repeats: int = opt(2, "Repeats of every stream; the order of the policies is reversed in every second one.", low=1)
+    residency: list[float] = opt(
+        lambda: [0.125, 0.5], "Further resident shares, at which the paper's policies are timed for the time model.", low=0, high=1
+    )
+    timed_documents: int = opt(12, "Streams on which those further shares are timed.", low=1)
+    compared_documents: int = opt(12, "compare_engine: streams whose decisions are compared with the emulator's.", low=1)
+
+
+@dataclass
 class BConfig:
     """Experiment B. Its rules are fixed in prereg/experiment_b.yaml; free are the pilot's size and the exploratory single substitutions."""
 
@@ -364,11 +412,15 @@ class Config:
     sandbox: SandboxConfig = opt(SandboxConfig, "Where programs that a model wrote are run.")
     capture: CaptureConfig = opt(CaptureConfig, "Recording of router traces.")
     simulate: SimulateConfig = opt(SimulateConfig, "The simulator's grid.")
-    experiments: list[str] = opt(lambda: ["e1", "e2", "e4"], "Emulated experiments that are run.", ("e1", "e2", "e4"))
+    experiments: list[str] = opt(
+        lambda: ["e1", "e2", "e4", "e5"], "Experiments that are run; e5 needs the engine (make setup-engine).", ("e1", "e2", "e4", "e5")
+    )
     emulate: EmulateConfig = opt(EmulateConfig, "The emulator.")
+    engine: EngineConfig = opt(EngineConfig, "The engine.")
     e1: E1Config = opt(E1Config, "Experiment E1.")
     e2: E2Config = opt(E2Config, "Experiment E2.")
     e4: E4Config = opt(E4Config, "Experiment E4.")
+    e5: E5Config = opt(E5Config, "Experiment E5.")
     b: BConfig = opt(BConfig, "Experiment B.")
     stats: StatsConfig = opt(StatsConfig, "Intervals.")
     report: ReportConfig = opt(ReportConfig, "The report.")

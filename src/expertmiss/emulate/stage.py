@@ -31,6 +31,7 @@ from expertmiss.emulate.emulator import Emulator
 from expertmiss.emulate.replay import open_loop
 from expertmiss.errors import UserError
 from expertmiss.evaluation import FIRST_TARGET
+from expertmiss.experiments.about import about_rows
 from expertmiss.experiments.lock import verify
 from expertmiss.experiments.plans import Planned, load_claims, plan
 from expertmiss.files import atomic_path, clear_parts, sha256_bytes, sha256_json
@@ -185,17 +186,7 @@ def _write(
 ) -> list[Path]:  # fmt: skip
     """The tables, each with its labels, and the per-token NLL from the parts of all documents."""
     split = str(documents["split"].iloc[0])
-    about = pd.DataFrame([
-        {
-            "row": index, "model": cfg["model"]["name"], "corpus": cfg["corpus"]["name"], "split": split, "study": study,
-            "policy": item.row.name, "arm": item.arm, "family": item.family, "miss_rule": item.row.policy["miss_rule"]["name"],
-            "eviction": item.row.policy["eviction"]["name"], "admission": item.row.policy["admission"]["name"],
-            "beta": float(item.row.policy["admission"].get("beta", np.nan)), "delay": float(item.row.policy["admission"].get("delay", np.nan)),
-            "tau": float(item.row.policy["miss_rule"].get("tau", np.nan)), "residency": item.residency, "capacity": item.row.capacity,
-            "seed": item.row.seed, "few_residents": item.few_residents,
-        }
-        for index, item in enumerate(rows)
-    ])  # fmt: skip
+    about = about_rows(rows, cfg["model"]["name"], cfg["corpus"]["name"], split, study)
     outputs = []
     scored = joined[0]["nll"].shape[1] - FIRST_TARGET
     identity: list[dict[str, Any]] = [

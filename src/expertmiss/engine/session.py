@@ -142,8 +142,20 @@ class Engine:
         return found
 
     def traffic(self) -> dict[str, Any]:
-        """Reads and seconds since the start; ``src/engine/decide.hpp`` says what each counts."""
+        """Reads and seconds since the start; ``src/engine/decide.hpp`` and ``times.hpp`` say what each counts."""
         found: dict[str, Any] = self._session.traffic()
+        return found
+
+    def take_times(self) -> dict[str, NDArray[Any]]:
+        """Where the time of each stepped token went, since the last call (or the start); prompts are not in it.
+
+        Returns:
+            ``wall`` float64 [T] in seconds and its parts ``compute`` (the model, and all that is not one of the others), ``waiting`` (for reads
+            of experts that the token needs and for late admissions), ``policy`` (the core, slots, ids and weights) and ``background``
+            (admissions: reads begun, copies into slots), all of the thread that decodes; ``fetch_bytes`` and ``admission_bytes`` int64 [T],
+            of experts whose reads the token began because it needed them, or for admissions. On stock everything is ``compute``.
+        """
+        found: dict[str, NDArray[Any]] = self._session.take_times()
         return found
 
     def take_log(self) -> Any:

@@ -43,12 +43,12 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, cells: Path, open_l
     closed, opened, rules = load_cells(cells), load_cells(open_loop), load_claims(claims)["claims"]
     bootstrap = ClusterBootstrap(closed.documents["source"].to_numpy(), **cfg["stats"])
     protected, unprotected = (np.flatnonzero(closed.policies["arm"] == arm) for arm in ("protected", "unprotected"))
-    columns = _columns(closed, protected)
+    columns = policy_columns(closed, protected)
     count = len(closed.documents)
-    found = [*_over_policies(closed, protected, columns, bootstrap), *_left_out(closed, protected, columns, bootstrap)]
-    other = bootstrap.interval(lambda totals: correlations(totals)[:, :1], _columns(closed, unprotected))
+    found = [*over_policies(closed, protected, columns, bootstrap), *left_out(closed, protected, columns, bootstrap)]
+    other = bootstrap.interval(lambda totals: correlations(totals)[:, :1], policy_columns(closed, unprotected))
     found.append(statistic("C2b", "r of mass", "correlation", other, bootstrap, count, 0) | {"policies": len(unprotected)})
-    found += _left_out(closed, unprotected, _columns(closed, unprotected), bootstrap, "C2b", "policy")
+    found += left_out(closed, unprotected, policy_columns(closed, unprotected), bootstrap, "C2b", "policy")
     found += _over_inputs(closed, protected, bootstrap, cfg["stats"])
     kinds = {
         "r of mass": lambda totals: correlations(totals)[:, 0],
@@ -78,7 +78,7 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, cells: Path, open_l
     )
 
 
-def _columns(cells: Cells, chosen: NDArray[np.int64]) -> Array:
+def policy_columns(cells: Cells, chosen: NDArray[np.int64]) -> Array:
     """[N, 1 + predictors, P]: NLL difference, then the predictors."""
     return np.stack([cells.change()[:, chosen], *(cells.meters[name][:, chosen] for name in PREDICTORS)], axis=1)
 
@@ -92,7 +92,8 @@ def correlations(totals: Array) -> Array:
     return r
 
 
-def _over_policies(cells: Cells, chosen: NDArray[np.int64], columns: Array, bootstrap: ClusterBootstrap) -> list[dict[str, Any]]:
+def over_policies(cells: Cells, chosen: NDArray[np.int64], columns: Array, bootstrap: ClusterBootstrap) -> list[dict[str, Any]]:
+    """r of every predictor with the loss, and how far that of mass is ahead of its rivals; ``columns``: :func:`policy_columns`."""
     count, policies = len(cells.documents), {"policies": len(chosen)}
     r = bootstrap.interval(correlations, columns)
     # Fewer fetches go with more loss: rivals are compared by the strength of their correlation.
@@ -107,7 +108,7 @@ def _over_policies(cells: Cells, chosen: NDArray[np.int64], columns: Array, boot
     ]
 
 
-def _left_out(
+def left_out(
     cells: Cells, chosen: NDArray[np.int64], columns: Array, bootstrap: ClusterBootstrap, claim: str = "C2", by: str = "family"
 ) -> list[dict[str, Any]]:  # fmt: skip
     """r of mass with every family (C2) or every policy (C2b) left out in turn."""

@@ -22,6 +22,7 @@ LOCK = Path("prereg/LOCK.json")
 DEVIATIONS = "prereg/deviations.md"
 PLANS = {
     "claims": ("config/claims.yaml",),
+    "e5": ("prereg/e5.yaml",),
     "experiment_b": ("prereg/experiment_b.yaml", "prereg/experiment_b.md", "prereg/decide_experiment_b.py"),
     "generation": ("prereg/generation.yaml", "prereg/generation.md", "prereg/decide_generation.py"),
 }

@@ -42,10 +42,11 @@ class Clock:
 def write_analysis(
     out: Path, stage: str, title: str, cfg: Mapping[str, Any], context: Context, clock: Clock, cells: Cells, bootstrap: ClusterBootstrap,
     tables: Mapping[str, pd.DataFrame], inputs: Sequence[Path], lock: str, residency: float, unit: str = "sources",
+    also: Mapping[str, int] | None = None,
 ) -> None:  # fmt: skip
     """Write ``tables`` with the labels of ``cells``, and ``run.json`` with their statistics as metrics; the claims' lock travels along.
 
-    ``residency`` is the share that the claims are judged at.
+    ``residency`` is the share that the claims are judged at; ``also`` are further counts of the sample.
 
     Raises:
         UserError: the cells were emulated under another lock.
@@ -59,13 +60,19 @@ def write_analysis(
     tokens = int(cells.scored.sum())
     flagged = bool(cells.policies["few_residents"][cells.policies["residency"] == residency].any())
     tables = {name: frame.assign(few_residents=flagged) if name.endswith("_statistics") else frame for name, frame in tables.items()}
-    labels = with_sample(cells.table.labels, {"documents": len(cells.documents), unit: bootstrap.clusters, "tokens": tokens})
+    labels = with_sample(
+        cells.table.labels, {"documents": len(cells.documents), unit: bootstrap.clusters, "tokens": tokens, **(also or {})}
+    )
     sources = {path.name: sha256_file(path) for path in inputs}
     identity = {name: str(cells.policies[name].iloc[0]) for name in ("model", "corpus", "split")}
     outputs: list[Path] = []
     for name, frame in tables.items():
         kept = frame.drop(columns=[column for column in identity if column in frame])
-        about = replace(labels, notes=(*labels.notes, "open loop")) if name.endswith("_gap") else labels
+        about = labels
+        if name.endswith("_gap"):
+            about = replace(labels, notes=(*labels.notes, "open loop"))
+        elif name.endswith("_prediction"):
+            about = replace(labels, time="predicted", notes=(*labels.notes, "predicted open loop, beside measured times"))
         outputs += write_table(out / f"{name}.parquet", kept.assign(**identity), about, sources)
     metrics = {
         re.sub(r"[^\w.\- /]", "", f"{row['claim']}/{row['statistic']}"): row["estimate"]

@@ -36,6 +36,7 @@ class Page:
         runs: ``run.json`` of the stages behind the page.
         numbers: formats the numbers of the text and records them for ``numbers.tex``.
         exports: tables for ``tables/``, in the order of the page.
+        added: other hosts whose ``e5_statistics/<host>`` are among the tables.
     """
 
     cfg: Mapping[str, Any]
@@ -47,6 +48,7 @@ class Page:
     runs: list[Mapping[str, Any]]
     numbers: Numbers = field(default_factory=Numbers)
     exports: list[ShownTable] = field(default_factory=list)
+    added: list[str] = field(default_factory=list)
 
     def export(self, table: ShownTable, source: str = "summary") -> ShownTable:
         """Record ``table`` for ``tables/``, with the labels of the statistics table ``source``, and return it for the page."""

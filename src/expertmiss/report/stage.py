@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +24,7 @@ from expertmiss.files import atomic_path, read_json, sha256_file, write_text
 from expertmiss.provenance import Labels, write_run
 from expertmiss.report.base import Page, render, sections
 from expertmiss.report.check import problems
+from expertmiss.report.hosts import read_added
 from expertmiss.report.inline import inline_svg
 from expertmiss.report.shown import write_shown
 from expertmiss.stages import Context
@@ -34,12 +35,13 @@ TABLES = {"summarize_policies": ("summary", "differences"), "analyze_traces": ("
 CARRIED = "inconclusive: the cache is carried over documents"
 
 
-def run(cfg: dict[str, Any], *, runs: list[Path], out: Path, context: Context) -> None:
+def run(cfg: dict[str, Any], *, runs: list[Path], out: Path, context: Context, added: Sequence[Path] = ()) -> None:
     """Write the report into ``out``.
 
     Args:
         cfg: ``report`` (``title``, ``quick``), ``model`` (``name``, ``title``), ``corpus`` (``name``), ``policies`` (by name), ``stats``.
         runs: ``run.json`` of summarize_policies, analyze_traces, make_figures, and of the stages before them (for provenance).
+        added: ``added.json`` of other hosts (:mod:`expertmiss.report.hosts`); their statistics keep their own labels.
 
     Raises:
         UserError: no statistics table among the inputs, two of one name, a table or figure that is missing or
@@ -52,16 +54,18 @@ def run(cfg: dict[str, Any], *, runs: list[Path], out: Path, context: Context) -
     tables = {name: read_table(path) for name, path in paths.items()}
     if not tables:
         raise UserError(f"render_report: none of the runs wrote a table that a section needs ({', '.join(sorted(needed))})")
+    others = {f"e5_statistics/{host}": table for host, table in map(read_added, added)}
     drawn = _figure_files(runs, digests)
     _clear(out)
     figures = _copy_figures(drawn, out)
     page = Page(
-        cfg=cfg, experiment=context.experiment, tables={name: _mark_carried(table.frame, cfg["policies"]) for name, table in tables.items()},
-        labels=_page_labels(tables, cfg["report"]["quick"]), table_labels={name: table.labels for name, table in tables.items()},
-        figures=figures, runs=[read_json(path) for path in runs],
+        cfg=cfg, experiment=context.experiment,
+        tables={name: _mark_carried(table.frame, cfg["policies"]) for name, table in (tables | others).items()},
+        labels=_page_labels(tables, cfg["report"]["quick"]), table_labels={name: table.labels for name, table in (tables | others).items()},
+        figures=figures, runs=[read_json(path) for path in runs], added=[name.partition("/")[2] for name in others],
     )  # fmt: skip
     chosen = [section for section in sections() if set(section.needs) <= set(tables)]
-    bodies = [(section, section.render(page)) for section in chosen]
+    bodies = [(section, body) for section in chosen if (body := section.render(page))]
     _export(page, digests, out)
     line = label_line(page.labels)
     write_text(out / "numbers.tex", page.numbers.latex(line))
@@ -72,8 +76,8 @@ def run(cfg: dict[str, Any], *, runs: list[Path], out: Path, context: Context) -
     written = sorted(path for path in out.rglob("*") if path.is_file() and path.name != "run.json" and not path.name.startswith("."))
     write_run(
         out, stage=STAGE, experiment=context.experiment, name=f"report of {context.experiment}", config=cfg, source_hash=context.source_hash,
-        inputs=[*paths.values(), *drawn], outputs=written, artifacts=[path for path in written if path.suffix != ".json"],
-        metrics={"sections": len(chosen), "figures": len(figures), "tables": len(page.exports)}, timings={"total": time.monotonic() - begun},
+        inputs=[*paths.values(), *drawn, *added], outputs=written, artifacts=[path for path in written if path.suffix != ".json"],
+        metrics={"sections": len(bodies), "figures": len(figures), "tables": len(page.exports)}, timings={"total": time.monotonic() - begun},
         labels=page.labels, started=started,
     )  # fmt: skip
 
@@ -82,7 +86,7 @@ def _page_labels(tables: Mapping[str, Table], quick: bool) -> Labels:
     """The page's labels; its sample names those of the simulator and of every experiment, which differ."""
     joint = joint_labels(list(tables.values()), quick=quick)
     sample = dict(tables["summary"].labels.n) if "summary" in tables else {}
-    for study in ("e1", "e2", "e4"):
+    for study in ("e1", "e2", "e4", "e5"):
         if f"{study}_measures" in tables:
             own = tables[f"{study}_measures"].labels.n
             unit = "streams" if "streams" in own else "documents"

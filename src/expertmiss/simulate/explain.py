@@ -24,7 +24,7 @@ from expertmiss.traces.format import Layer, Trace
 
 def simulate_one(path: Path, policy: dict[str, Any], residency: float, calibration: Path | None, log: Path | None = None) -> str:
     """Totals of one policy over a trace, as text; with ``log``, its decision log goes to ``log/calls.parquet`` and ``log/landings.parquet``."""
-    trace, counts, capacity = _prepare(path, policy, residency, calibration)
+    trace, counts, capacity = prepare(path, policy, residency, calibration)
     meters = policies.simulate(trace, policy, capacity, counts=counts, log=log is not None)
     if log is not None:
         write_log(meters["log"], log)
@@ -60,7 +60,7 @@ def explain_step(
     Raises:
         UserError: no such document, token or layer; a pool shared by layers (its steps depend on every layer before).
     """
-    trace, counts, capacity = _prepare(path, policy, residency, calibration)
+    trace, counts, capacity = prepare(path, policy, residency, calibration)
     meta = trace.meta
     if policy.get("scope") == "global":
         raise UserError(f"policy {policy['name']}: --explain replays one layer, and this policy's pool is shared by all; use scope: layer")
@@ -86,7 +86,12 @@ def explain_step(
     return _render(step, policy, capacity, meta.top_k, exact=meta.depth == meta.experts)
 
 
-def _prepare(path: Path, policy: dict[str, Any], residency: float, calibration: Path | None) -> tuple[Trace, NDArray[np.int64] | None, int]:
+def prepare(path: Path, policy: dict[str, Any], residency: float, calibration: Path | None) -> tuple[Trace, NDArray[np.int64] | None, int]:
+    """The trace, the request counts of a warm start and the capacity, checked against the policy.
+
+    Raises:
+        UserError: a file that is no sound trace, C < K, a warm start without counts, traces of different models.
+    """
     trace = Trace.open(path, check_values=True)
     capacity = resident_experts(residency, trace.meta.experts, trace.meta.top_k)
     policies.validate(policy, trace.meta.geometry(), capacity)

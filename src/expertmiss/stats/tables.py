@@ -23,6 +23,7 @@ from expertmiss.labelled import KEY, write_labelled
 from expertmiss.provenance import Labels, repository_root
 
 QUICK = "quick run"
+PREDICTED_TOO = "some times are predicted"
 
 
 @dataclass(frozen=True)
@@ -110,12 +111,16 @@ def with_sample(labels: Labels, n: Mapping[str, int], *notes: str) -> Labels:
 def joint_labels(tables: Sequence[Table], quick: bool) -> Labels:
     """Labels of what is made from ``tables``: their common words, the smallest sample (of the units all count, else of every unit), all notes, and ``quick run``.
 
+    Tables without times may stand beside others; where measured and predicted times meet, the label is ``measured`` and a note says so.
+
     Raises:
-        UserError: the tables differ in substrate, routing, time, host or status.
+        UserError: the tables differ in substrate, routing, host or status.
     """
     first = tables[0].labels
+    clocks = {table.labels.time for table in tables} - {"none"}
+    clock, beside = ("measured", PREDICTED_TOO) if len(clocks) == 2 else (clocks.pop() if clocks else "none", "")
     for table in tables[1:]:
-        for name in ("substrate", "routing", "time", "host", "status"):
+        for name in ("substrate", "routing", "host", "status"):
             if getattr(table.labels, name) != getattr(first, name):
                 raise UserError(
                     f"labels.{name}: tables of one artifact differ ({getattr(first, name)}, {getattr(table.labels, name)}); show them apart"
@@ -124,7 +129,8 @@ def joint_labels(tables: Sequence[Table], quick: bool) -> Labels:
     units = set.intersection(*counted) or set.union(*counted)
     named = {unit: min(table.labels.n[unit] for table in tables if unit in table.labels.n) for table in tables for unit in table.labels.n}
     sample = {unit: count for unit, count in named.items() if unit in units}
-    return with_sample(first, sample, *(note for table in tables for note in table.labels.notes), QUICK if quick else "")
+    notes = (note for table in tables for note in table.labels.notes)
+    return with_sample(replace(first, time=clock), sample, *notes, beside, QUICK if quick else "")
 
 
 def label_line(labels: Labels) -> str:

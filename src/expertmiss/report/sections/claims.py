@@ -17,9 +17,9 @@ def _render(page: Page) -> Markup:
         ]
         for row in frame.to_dict("records")
     ]  # fmt: skip
-    title = "The paper's claims, judged by rules that were locked before any evaluation text was emulated."
+    title = "The paper's claims, judged by rules that were locked before their experiment touched evaluation text."
     table = page.export(ShownTable("claims", title, ["Claim", "Says", "Published", "Here", "Why", "n"], cells, frame), "claims")
-    orders = [page.tables[name] for name in ("e1_orders", "e2_orders", "e4_orders") if name in page.tables]
+    orders = [page.tables[name] for name in ("e1_orders", "e2_orders", "e4_orders", "e5_orders") if name in page.tables]
     reversals = [
         (row["claim"], row["statistic"], page.numbers.plain(("reversed", row["claim"], row["statistic"]), round(float(row["estimate"]), 3)),
          page.numbers.plain(("reversed", row["claim"], row["statistic"], "first"), int(row["first"])), int(row["documents"]))

@@ -54,7 +54,7 @@ def _render(page: Page) -> Markup:
         carried=_names(carried),
         pooled=_names(pooled),
         open_loop=open_loop,
-        emulated=bool({"e1_measures", "e2_measures", "e4_measures"} & set(page.tables)),
+        emulated=[study.upper() for study in ("e1", "e2", "e4", "e5") if f"{study}_measures" in page.tables],
     )
 
 
