@@ -34,11 +34,18 @@ def engine() -> None:
 
 
 @engine.command()
-def build() -> None:
-    """Compile the engine against the installed llama-cpp-python."""
+@click.option(
+    "--backend",
+    type=click.Choice(["cpu", "cuda"]),
+    default="cpu",
+    show_default=True,
+    help="Of llama-cpp-python; cuda is checked to be there.",
+)
+def build(backend: str) -> None:
+    """Compile the engine against the installed llama-cpp-python, which `make setup-engine BACKEND=...` builds."""
     from expertmiss.engine.build import build as compile_engine
 
-    click.echo(compile_engine())
+    click.echo(compile_engine(backend))
 
 
 @engine.command()
