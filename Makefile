@@ -8,7 +8,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 CORE := CMakeLists.txt $(shell find src/core -type f)
-# Of llama.cpp: RPC devices for the engine's tests; nothing that the engine does not link. A CUDA build: docs/engine.md.
+# Where the engine's experts are resident: cpu, or cuda (needs NVIDIA's compiler; docs/engine.md).
+BACKEND ?= cpu
+LLAMA_CMAKE_cpu :=
+LLAMA_CMAKE_cuda := -DGGML_CUDA=ON
+# Of llama.cpp: RPC devices for the engine's tests; nothing that the engine does not link.
 LLAMA_CMAKE ?= -DGGML_RPC=ON -DLLAVA_BUILD=OFF -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF
 # --config takes every word up to the next option, so a target behind it needs --cores in between.
 SNAKEMAKE := $(BIN)/snakemake --config experiment=$(EXPERIMENT) $(if $(OVERRIDES),'overrides=[$(OVERRIDES)]') --cores $(CORES)
@@ -31,16 +35,24 @@ $(VENV)/.setup-dev: $(VENV)/.setup
 	$(PIP) --no-build-isolation --editable ".[dev]"
 	@touch $@
 
-$(VENV)/.setup-engine: $(VENV)/.setup $(shell find src/engine -type f)
-	@echo "building llama.cpp (first time: 4 to 15 minutes on 2 cores) and the engine"
-	CMAKE_ARGS="$(LLAMA_CMAKE)" $(PIP) --no-build-isolation --editable ".[engine]"
-	$(BIN)/expertmiss engine build
+# pip would take a llama.cpp that is installed, or that it keeps as a wheel, for the one of another backend.
+$(VENV)/.llama-$(BACKEND): pyproject.toml constraints.txt | $(VENV)/.setup
+	@test -n "$(filter cpu cuda,$(BACKEND))" || { echo "error: BACKEND=$(BACKEND): no such backend; cpu or cuda"; exit 1; }
+	@echo "building llama.cpp for $(BACKEND) (first time: 4 to 15 minutes on 2 cores, longer for cuda)"
+	CMAKE_ARGS="$(LLAMA_CMAKE) $(LLAMA_CMAKE_$(BACKEND))" $(PIP) --no-build-isolation \
+		$(if $(filter-out %/.llama-cpu,$(wildcard $(VENV)/.llama-*) $@),--no-cache-dir --force-reinstall --no-deps) llama-cpp-python
+	@rm -f $(VENV)/.llama-*
+	@touch $@
+
+$(VENV)/.setup-engine: $(VENV)/.setup $(VENV)/.llama-$(BACKEND) $(shell find src/engine -type f)
+	$(PIP) --no-build-isolation --editable ".[engine]"
+	$(BIN)/expertmiss engine build --backend $(BACKEND)
 	@touch $@
 
 setup: $(VENV)/.setup ## virtual environment with pinned packages, compiled core
 setup-dev: $(VENV)/.setup-dev ## the same with the tools for tests
 
-setup-engine: $(VENV)/.setup-engine ## llama.cpp and the engine on it (docs/engine.md)
+setup-engine: $(VENV)/.setup-engine ## llama.cpp and the engine on it (BACKEND=cuda: docs/engine.md)
 
 reproduce: setup ## the quick study: results/default and reports/default (EXPERIMENT=..., OVERRIDES='"policy=rule_015"')
 	$(SNAKEMAKE)

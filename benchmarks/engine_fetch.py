@@ -56,10 +56,11 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--depth", type=int, default=8)
+    parser.add_argument("--device", default="cpu", help="of the slots: cpu, CUDA0 ...")
     asked = parser.parse_args()
     path = make(asked.folder, asked.type, asked.layers)
     layers = blocks(path)
-    engine = Engine(path, EngineOptions(store="direct", context=4096, io_threads=asked.depth))
+    engine = Engine(path, EngineOptions(store="direct", device=asked.device, context=4096, io_threads=asked.depth))
     experts, top_k = engine.router["experts"], engine.router["top_k"]
     random = np.random.default_rng(0)
     speeds: dict[str, list[float]] = {"raw, start": [], "engine, start": [], "raw, step": [], "engine, step": []}

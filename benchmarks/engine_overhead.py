@@ -30,12 +30,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--block", type=int, default=8)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--device", default="cpu", help="of the slots: cpu, CUDA0 ...")
     parser.add_argument("--clock", choices=["wall", "cpu"], default="wall", help="cpu: on a machine that others use")
     asked = parser.parse_args()
     path = make(asked.folder, asked.type, asked.layers)
     warm_up = 3
     tokens = (asked.rounds + warm_up) * asked.block
-    options = EngineOptions(store="mapped", context=tokens, threads=asked.threads)
+    options = EngineOptions(store="mapped", device=asked.device, context=tokens, threads=asked.threads)
     stock, engine = Engine(path, options), Engine(path, options)
     stock.start_stock()
     router = engine.router

@@ -54,14 +54,22 @@ void StepBase::land() {
     pool.begin_token();
     if (pool.queue_size == 0) return;
     pool.begin_protection();
+    if (arrived != nullptr) {
+        for (const int key : *arrived) land(key);
+        return;
+    }
     const int cap = policy.upload_cap.value_or(std::numeric_limits<int>::max());
     while (pool.queue_size > 0 && static_cast<int>(landed.size()) < cap) {
         const QueueEntry entry = pool.queue_at(0);
         if (entry.due + policy.mutants.landing_late > pool.t) break;
-        pool.unqueue(entry.key);
-        landed.push_back({entry.key, bring_in(entry.key, true)});
-        ++counters_[entry.key / model.experts].landings;
+        land(entry.key);
     }
+}
+
+void StepBase::land(int key) {
+    pool.unqueue(key);
+    landed.push_back({key, bring_in(key, true)});
+    ++counters_[key / model.experts].landings;
 }
 
 void StepBase::protect_needed(bool rerouted) {

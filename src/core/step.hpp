@@ -43,11 +43,14 @@ class StepBase {
     Calls calls;
     StepView view;
     std::vector<Landed> landed;  // by step 1 of this step
+    // Keys of Q that step 1 lands, in this order, in place of those that are due; null: those that are due.
+    const std::vector<int>* arrived = nullptr;
 
   protected:
     // The steps that no rule has a part in; see step.cpp.
     void start(const Row& row, int layer_in_pool, Counters* counters);  // 0
     void land();                                                        // 1
+    void land(int key);
     void protect_needed(bool rerouted);
     int bring_in(int key, bool respect_protection);  // insert, evict where full; returns the victim's key
     void fetch(int call);

@@ -112,13 +112,29 @@ void Stepper::extend_row(const Row& row, const Pool& pool, int base) {
     }
 }
 
+void Stepper::require_queued(const Pool& pool, const std::vector<int>& arrived) const {
+    if (global_)
+        throw std::invalid_argument("scope global lands admissions at their due token; give no experts that arrived");
+    const int cap = policy_.upload_cap.value_or(model_.experts);
+    if (static_cast<int>(arrived.size()) > cap)
+        throw std::invalid_argument(std::to_string(arrived.size()) + " experts cannot land at once, upload_cap is " +
+                                    std::to_string(cap));
+    for (auto at = arrived.begin(); at != arrived.end(); ++at) {
+        const bool known = *at >= 0 && *at < model_.experts && pool.queued[*at] != 0;
+        if (!known || std::find(arrived.begin(), at, *at) != at)
+            throw std::invalid_argument("expert " + std::to_string(*at) + " cannot land, it is not in the queue");
+    }
+}
+
 template <class Logit>
-const StepBase& Stepper::step(int layer, const Logit* z, bool whole_row) {
+const StepBase& Stepper::step(int layer, const Logit* z, bool whole_row, const std::vector<int>* arrived) {
     require_layer(layer);
     if (global_ && layer != next_layer_)
         throw std::invalid_argument("scope global steps the layers in order: expected layer " +
                                     std::to_string(next_layer_) + ", got " + std::to_string(layer));
     StepBase& step = *steps_[global_ ? 0 : layer];
+    if (arrived != nullptr) require_queued(step.pool, *arrived);
+    step.arrived = arrived;
     const int in_pool = layer_in_pool(layer);
     const Row row = ranker_.rank(z, layer, whole_row ? model_.candidates() : least_ranks_, whole_row || needs_lse_);
     if (!whole_row && search_ > RankSearch::whole_row) extend_row(row, step.pool, in_pool * model_.experts);
@@ -134,8 +150,8 @@ const StepBase& Stepper::step(int layer, const Logit* z, bool whole_row) {
     return step;
 }
 
-template const StepBase& Stepper::step<float>(int, const float*, bool);
-template const StepBase& Stepper::step<double>(int, const double*, bool);
+template const StepBase& Stepper::step<float>(int, const float*, bool, const std::vector<int>*);
+template const StepBase& Stepper::step<double>(int, const double*, bool, const std::vector<int>*);
 
 std::vector<int> Stepper::residents(int layer) const {
     require_layer(layer);

@@ -30,8 +30,9 @@ class Stepper {
     void reset(int document);
     /// One token in one layer, logits z [E]; the returned step is readable until the next one. Its row is in rank order
     /// only as far as the step had to look, and has no log-sum-exp if nothing needed it, unless `whole_row`.
+    /// `arrived`: queued experts that land in this step, in this order, whatever their due token (scope layer only).
     template <class Logit>
-    const StepBase& step(int layer, const Logit* z, bool whole_row = false);
+    const StepBase& step(int layer, const Logit* z, bool whole_row = false, const std::vector<int>* arrived = nullptr);
 
     std::vector<int> residents(int layer) const;
     std::string snapshot() const;
@@ -51,6 +52,7 @@ class Stepper {
 
   private:
     void extend_row(const Row& row, const Pool& pool, int base);
+    void require_queued(const Pool& pool, const std::vector<int>& arrived) const;
 
     const Model model_;
     const Policy policy_;

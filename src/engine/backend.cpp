@@ -1,5 +1,6 @@
 #include "backend.hpp"
 
+#include <cstdlib>
 #include <mutex>
 
 #include "error.hpp"
@@ -34,6 +35,8 @@ ggml_backend_reg_t rpc() {
 void start_backend() {
     static std::once_flag once;
     std::call_once(once, [] {
+        // ggml reads it when its first CUDA graph would be recorded.
+        setenv("GGML_CUDA_DISABLE_GRAPHS", "1", 1);
         llama_log_set(&keep_line, nullptr);
         llama_backend_init();
     });

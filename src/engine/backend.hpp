@@ -7,7 +7,9 @@
 
 namespace expertmiss::engine {
 
-/// Once a process; keeps llama.cpp silent but for the line that last_log_line returns.
+/// Once a process; keeps llama.cpp silent but for the line that last_log_line returns. CUDA graphs are off from then
+/// on, for stock llama.cpp in this process, too: a recorded graph would run on with the pointers that it was recorded
+/// with.
 void start_backend();
 /// The last warning or error that llama.cpp reported.
 std::string last_log_line();

@@ -22,8 +22,8 @@ Decider::Decider(const Model& model, Policy policy, int capacity, std::vector<st
 
 Decider::~Decider() {
     try {
-        batch_.wait();  // reads under way refer to the batch
-    } catch (...) {     // a failure that nobody asks for any more
+        wait();      // reads under way refer to the batch, copies under way to what was read ahead
+    } catch (...) {  // a failure that nobody asks for any more
     }
 }
 
@@ -39,6 +39,8 @@ void Decider::reset(int document) {
 
 void Decider::wait() {
     const TokenClock::Span span(clock, Part::waiting);
+    cache_.settle();
+    ahead_.settled();
     batch_.wait();
 }
 
@@ -65,7 +67,7 @@ void Decider::load(int layer, int expert, int slot, Part part) {
 }
 
 void Decider::begin(int layer, const float* z) {
-    step_ = &stepper.step(layer, z);
+    step_ = &stepper.step(layer, z, false, options_.timed ? &arrivals(layer) : nullptr);
     const int top_k = stepper.model().top_k;
     executed_.clear();
     chosen_.clear();
@@ -84,6 +86,17 @@ void Decider::begin(int layer, const float* z) {
     if (options_.keep) keep(z);
 }
 
+/// The layer's queued experts that had been read when this token began, in the queue's order.
+const std::vector<int>& Decider::arrivals(int layer) {
+    if (layer == 0) ahead_.begin_token();
+    const Pool& pool = stepper.pool_of(layer);
+    const auto cap = static_cast<std::size_t>(stepper.policy().upload_cap.value_or(pool.queue_size));
+    arrived_.clear();
+    for (int at = 0; at < pool.queue_size && arrived_.size() < cap; ++at)
+        if (ahead_.arrived(layer, pool.queue_at(at).key)) arrived_.push_back(pool.queue_at(at).key);
+    return arrived_;
+}
+
 /// Copies what has landed in this step into slots, and begins to read what will.
 void Decider::admit(int layer) {
     const TokenClock::Span span(clock, Part::background);
@@ -93,11 +106,7 @@ void Decider::admit(int layer) {
         else
             ahead_.drop(layer, landed.key);
     }
-    for (int call = 0; call < stepper.model().top_k; ++call) {
-        const int expert = step_->view.expert(step_->calls.rank[call]);
-        if (step_->calls.verdict[call] == Verdict::substitute && step_->pool.queued[expert] != 0)
-            ahead_.want(layer, expert);
-    }
+    for (int at = 0; at < step_->pool.queue_size; ++at) ahead_.want(layer, step_->pool.queue_at(at).key);
 }
 
 void Decider::keep(const float* z) {

@@ -15,6 +15,7 @@ struct DecideOptions {
     bool log = false;    // keep the core's decision log
     bool keep = false;   // keep router logits, executed ids and weights of every token
     bool check = false;  // assert the core's invariants at every step
+    bool timed = false;  // admissions land at the first token that begins after their read, not at their due token
 };
 
 /// What a run kept (DecideOptions::keep), token after token, layer after layer.
@@ -56,6 +57,7 @@ class Decider {
   private:
     void place(int layer, int expert, std::int64_t& counter, Part part);
     void load(int layer, int expert, int slot, Part part);
+    const std::vector<int>& arrivals(int layer);
     void admit(int layer);
     void keep(const float* z);
     void wait();
@@ -69,6 +71,7 @@ class Decider {
     IoPool::Batch batch_;
     std::vector<int> executed_;  // in order of execution
     std::vector<int> chosen_;    // S
+    std::vector<int> arrived_;   // queued experts that may land
 };
 
 }  // namespace expertmiss::engine

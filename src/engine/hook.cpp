@@ -29,7 +29,7 @@ void Hook::collect() {
 
 void Hook::learn() {
     mode_ = Mode::learn;
-    seen_.clear();
+    order.clear();
 }
 
 void Hook::decide(Decider& decider) {
@@ -42,14 +42,9 @@ void Hook::decide(Decider& decider) {
 void Hook::end() {
     const Mode mode = std::exchange(mode_, Mode::pass);
     if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
-    if (mode == Mode::learn) plan();
-    if (mode == Mode::decide && next_ != events_.size())
-        refuse(events_[next_].layer, "node '" + events_[next_].name + "' did not run in its turn");
-}
-
-void Hook::refuse(int layer, const std::string& what) const {
-    throw EngineError("layer " + std::to_string(graph_.layers[layer].block) + ": " + what +
-                      "; this device or this version of llama.cpp is not supported (docs/engine.md)");
+    if (mode == Mode::learn) stops_ = plan_stops(graph_, order);
+    if (mode == Mode::decide && next_ != stops_.size())
+        refuse_order(graph_, stops_[next_].layer, "node '" + stops_[next_].name + "' did not run in its turn");
 }
 
 bool Hook::asked(ggml_tensor* node) {
@@ -64,11 +59,11 @@ bool Hook::asked(ggml_tensor* node) {
                 EngineError(std::string("node '") + node->name + "' ran before its slots were known"));
         node->op = GGML_OP_NONE;
     }
-    if (failure_ || next_ == events_.size() || events_[next_].name != node->name) return false;
-    const Event& event = events_[next_];
-    if (event.ids) ids_ = node;
-    if (event.weights) weights_ = node;
-    if (event.logits || event.last) return true;
+    if (failure_ || next_ == stops_.size() || stops_[next_].name != node->name) return false;
+    const Stop& stop = stops_[next_];
+    if (stop.ids) ids_ = node;
+    if (stop.weights) weights_ = node;
+    if (stop.logits || stop.last) return true;
     ++next_;
     return false;
 }
@@ -81,14 +76,14 @@ void Hook::shown(ggml_tensor* node) {
         return;
     }
     const TokenClock::Span span(decider_->clock, Part::policy);
-    const Event& event = events_[next_++];
+    const Stop& stop = stops_[next_++];
     try {
-        if (event.logits) {
+        if (stop.logits) {
             z_.resize(static_cast<std::size_t>(graph_.model.experts));
             ggml_backend_tensor_get(node, z_.data(), 0, z_.size() * sizeof(float));
-            decider_->begin(event.layer, z_.data());
+            decider_->begin(stop.layer, z_.data());
         }
-        if (event.last) replace_ids(event.layer);
+        if (stop.last) replace_ids(stop.layer);
     } catch (...) {  // an exception may not cross llama.cpp; end() throws it
         failure_ = std::current_exception();
     }
@@ -108,53 +103,20 @@ void Hook::replace_ids(int layer) {
 }
 
 bool Hook::learns(const ggml_tensor* node) {
-    Seen seen{node->name, node->op, -1};
+    RanNode seen{node->name, node->op, -1, -1};
     bool is_ids = false;
     for (std::size_t layer = 0; layer < graph_.layers.size(); ++layer) {
-        const std::string& ids = graph_.layers[layer].ids;
-        is_ids = is_ids || ids == node->name;
-        for (const ggml_tensor* source : node->src)
-            if (source != nullptr && ids == source->name) seen.reads = static_cast<int>(layer);
+        const RoutedLayer& routed = graph_.layers[layer];
+        is_ids = is_ids || routed.ids == node->name;
+        for (const ggml_tensor* source : node->src) {
+            if (source != nullptr && routed.ids == source->name) seen.reads = static_cast<int>(layer);
+            while (source != nullptr && source->op == GGML_OP_RESHAPE) source = source->src[0];
+            const bool uses = node->op != GGML_OP_RESHAPE && source != nullptr && routed.weights == source->name;
+            if (uses) seen.weighs = static_cast<int>(layer);
+        }
     }
-    seen_.push_back(std::move(seen));
+    order.push_back(std::move(seen));
     return is_ids;
-}
-
-void Hook::plan() {
-    events_.clear();
-    for (std::size_t layer = 0; layer < graph_.layers.size(); ++layer) plan_layer(static_cast<int>(layer));
-    seen_.clear();
-}
-
-/// Finds the places of a layer's events in the order of execution, and refuses an order in which they would be wrong.
-void Hook::plan_layer(int layer) {
-    const RoutedLayer& routed = graph_.layers[layer];
-    const int ran = static_cast<int>(seen_.size());
-    const auto position = [&](const std::string& name) {
-        const auto found =
-            std::find_if(seen_.begin(), seen_.end(), [&](const Seen& seen) { return seen.name == name; });
-        if (found == seen_.end()) refuse(layer, "node '" + name + "' does not run on this device");
-        return static_cast<int>(found - seen_.begin());
-    };
-    const int logits = position(routed.logits), ids = position(routed.ids), weights = position(routed.weights);
-    int first = ran;  // that runs on slots
-    for (int at = ran - 1; at >= 0; --at)
-        if (seen_[at].reads == layer && (seen_[at].op == GGML_OP_MUL_MAT_ID || seen_[at].op == GGML_OP_ADD_ID))
-            first = at;
-    if (first == ran) refuse(layer, "its experts run on another device than its router");
-    const int last = first - 1;
-    if (!(logits < ids && ids < weights && weights <= last))
-        refuse(layer, "its experts run before their weights are known");
-    int rows = 0;  // that the true ids choose: the gates of the chosen experts
-    for (int at = 0; at <= last; ++at) rows += seen_[at].reads == layer && seen_[at].op == GGML_OP_GET_ROWS;
-    if (rows != 1) refuse(layer, "factors of its experts are read before their products");
-    for (int at = logits; at < last; ++at)
-        if (seen_[at].name == seen_[last].name)
-            refuse(layer, "node '" + seen_[last].name + "' is not the only one of its name");
-    if (!events_.empty() && position(events_.back().name) >= logits) refuse(layer, "layers are mixed with each other");
-    for (int at = logits; at <= last; ++at)
-        if (at == logits || at == ids || at == weights || at == last)
-            events_.push_back({seen_[at].name, layer, at == logits, at == ids, at == weights, at == last});
 }
 
 }  // namespace expertmiss::engine

@@ -11,6 +11,7 @@
 
 #include "decide.hpp"
 #include "ggml.h"
+#include "node_order.hpp"
 #include "router_graph.hpp"
 
 namespace expertmiss::engine {
@@ -33,34 +34,19 @@ class Hook {
     void end();
 
     std::vector<ggml_tensor*> nodes;  // of the decode in mode `collect`; they live until the context's next graph
+    std::vector<RanNode> order;       // of the decode in mode `learn`
 
   private:
     enum class Mode { pass, collect, learn, decide };
-    /// A node at which something happens, in order of execution.
-    struct Event {
-        std::string name;
-        int layer;
-        bool logits, ids, weights, last;
-    };
-    struct Seen {  // in mode `learn`
-        std::string name;
-        ggml_op op;
-        int reads;  // layer whose ids the node reads, -1 none
-    };
-
     bool asked(ggml_tensor* node);
     void shown(ggml_tensor* node);
     bool learns(const ggml_tensor* node);
-    void plan();
-    void plan_layer(int layer);
     void replace_ids(int layer);
-    [[noreturn]] void refuse(int layer, const std::string& what) const;
 
     const RouterGraph& graph_;
     Mode mode_ = Mode::pass;
     Decider* decider_ = nullptr;
-    std::vector<Seen> seen_;
-    std::vector<Event> events_;
+    std::vector<Stop> stops_;
     std::size_t next_ = 0;
     ggml_tensor* ids_ = nullptr;        // of the layer being routed
     ggml_tensor* weights_ = nullptr;    // of the layer being routed

@@ -50,15 +50,20 @@ void IoPool::work(int thread) {
 
 void IoPool::Batch::wait() {
     std::unique_lock lock(mutex_);
-    ended_.wait(lock, [this] { return open_ == 0; });
+    empty_.wait(lock, [this] { return open_ == 0; });
     if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+}
+
+bool IoPool::Batch::ended() const {
+    const std::lock_guard lock(mutex_);
+    return open_ == 0;
 }
 
 void IoPool::Batch::end(std::exception_ptr failure) {
     // Under the lock to the end: the waiter may destroy the batch as soon as it is released.
     std::lock_guard lock(mutex_);
     if (failure && !failure_) failure_ = failure;
-    if (--open_ == 0) ended_.notify_all();
+    if (--open_ == 0) empty_.notify_all();
 }
 
 }  // namespace expertmiss::engine

@@ -30,12 +30,14 @@ class IoPool {
       public:
         /// Returns when every job has ended; rethrows the first exception of one.
         void wait();
+        /// Whether every job has ended, well or not.
+        bool ended() const;
 
       private:
         friend class IoPool;
         void end(std::exception_ptr failure);
-        std::mutex mutex_;
-        std::condition_variable ended_;
+        mutable std::mutex mutex_;
+        std::condition_variable empty_;
         int open_ = 0;
         std::exception_ptr failure_;
     };

@@ -77,7 +77,8 @@ void Session::inspect() {
     for (const auto& [name, extent] : file_.tensors)
         largest = std::max(largest, extent.size / static_cast<std::uint64_t>(file_.experts));
     pool_ = std::make_unique<IoPool>(options_.io_threads);
-    store_ = options_.store == "direct" ? open_direct(file_, options_.io_threads, largest) : open_mapped(file_);
+    const StoreUse use{options_.io_threads, largest, device_};
+    store_ = options_.store == "direct" ? open_direct(file_, use) : open_mapped(file_, use);
 }
 
 /// Gives back the memory that the mapped file's experts took at load: they are read past the page cache from now on.
@@ -122,9 +123,7 @@ void Session::start(Policy policy, int capacity, std::vector<std::vector<int>> o
     context_.reset();
     decider_.reset();
     cache_.reset();
-    const ggml_backend_buffer_type_t buffers =
-        device_ == nullptr ? ggml_backend_cpu_buffer_type() : ggml_backend_dev_buffer_type(device_);
-    cache_ = std::make_unique<SlotCache>(graph_, file_, *store_, *pool_, buffers, capacity);
+    cache_ = std::make_unique<SlotCache>(graph_, file_, *store_, *pool_, device_, capacity);
     decider_ = std::make_unique<Decider>(graph_.model, std::move(policy), capacity, std::move(orders), *cache_, clock_,
                                          options);
     if (options_.store == "direct") release_pages();

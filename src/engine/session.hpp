@@ -41,6 +41,8 @@ class Session {
 
     const RouterGraph& router() const { return graph_; }
     const GgufFile& file() const { return file_; }
+    /// In which the device ran the nodes of the last start's throw-away token.
+    const std::vector<RanNode>& node_order() const { return hook_.order; }
 
     /// From now on tokens are decoded on `capacity` slots a layer under `policy`; a former start ends.
     void start(Policy policy, int capacity, std::vector<std::vector<int>> orders, DecideOptions options);

@@ -11,7 +11,8 @@
 namespace expertmiss::engine {
 namespace {
 
-// Below this many bytes in all, experts in host memory are copied at once: waking threads costs more than the copy.
+// Below this many bytes in all, experts in host memory are copied to host slots at once: waking threads costs more than
+// the copy.
 constexpr std::uint64_t kCopyAtOnce = 1 << 20;
 constexpr std::uintptr_t kHugePage = 2 << 20;
 
@@ -51,8 +52,10 @@ void SlotCache::Place::restore(ggml_tensor* tensor) const {
 }
 
 SlotCache::SlotCache(const RouterGraph& graph, const GgufFile& file, Store& store, IoPool& pool,
-                     ggml_backend_buffer_type_t buffers, int slots)
-    : file_(file), store_(store), pool_(pool), slots_(slots) {
+                     ggml_backend_dev_t device, int slots)
+    : file_(file), store_(store), pool_(pool), slots_(slots), device_(device), copier_(device) {
+    const ggml_backend_buffer_type_t buffers =
+        device == nullptr ? ggml_backend_cpu_buffer_type() : ggml_backend_dev_buffer_type(device);
     for (const RoutedLayer& routed : graph.layers) {
         Layer layer;
         layer.block = routed.block;
@@ -169,7 +172,7 @@ void SlotCache::read_ahead(int layer, int expert, char* bytes, IoPool::Batch& ba
 void SlotCache::put(int layer, int expert, int slot, const char* bytes) {
     assign(layers_[layer], expert, slot);
     for (const Tensor& tensor : layers_[layer].tensors) {
-        ggml_backend_tensor_set(tensor.tensor, bytes, static_cast<std::size_t>(slot) * tensor.stride, tensor.stride);
+        copier_.copy(tensor.tensor, bytes, static_cast<std::size_t>(slot) * tensor.stride, tensor.stride);
         bytes += tensor.stride;
     }
 }
@@ -177,7 +180,7 @@ void SlotCache::put(int layer, int expert, int slot, const char* bytes) {
 void SlotCache::load(int layer, int expert, int slot, IoPool::Batch& batch) {
     Layer& in = layers_[layer];
     assign(in, expert, slot);
-    const bool at_once = !store_.waits() && in.expert_bytes <= kCopyAtOnce;
+    const bool at_once = device_ == nullptr && !store_.waits() && in.expert_bytes <= kCopyAtOnce;
     for (const Tensor& tensor : in.tensors) {
         const auto copy = [this, &tensor, expert, slot](int thread) {
             const char* bytes = store_.read(tensor.expert(expert), thread);
@@ -185,9 +188,8 @@ void SlotCache::load(int layer, int expert, int slot, IoPool::Batch& batch) {
                                     tensor.stride);
         };
         if (!tensor.small.empty())
-            ggml_backend_tensor_set(tensor.tensor,
-                                    tensor.small.data() + static_cast<std::size_t>(expert) * tensor.stride,
-                                    static_cast<std::size_t>(slot) * tensor.stride, tensor.stride);
+            copier_.copy(tensor.tensor, tensor.small.data() + static_cast<std::size_t>(expert) * tensor.stride,
+                         static_cast<std::size_t>(slot) * tensor.stride, tensor.stride);
         else if (at_once)
             copy(0);
         else

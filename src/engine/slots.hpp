@@ -9,7 +9,9 @@
 #include <memory>
 #include <vector>
 
+#include "copier.hpp"
 #include "ggml-backend.h"
+#include "host_memory.hpp"
 #include "io_pool.hpp"
 #include "router_graph.hpp"
 #include "store.hpp"
@@ -18,10 +20,10 @@ namespace expertmiss::engine {
 
 class SlotCache {
   public:
-    /// Allocates `slots` slots a layer on `buffers`, empty, and checks that the loaded tensors hold the file's bytes (a
-    /// repacked tensor does not). Throws EngineError. The model must outlive this.
-    SlotCache(const RouterGraph& graph, const GgufFile& file, Store& store, IoPool& pool,
-              ggml_backend_buffer_type_t buffers, int slots);
+    /// Allocates `slots` slots a layer on `device` (null: the processor), empty, and checks that the loaded tensors
+    /// hold the file's bytes (a repacked tensor does not). Throws EngineError. The model must outlive this.
+    SlotCache(const RouterGraph& graph, const GgufFile& file, Store& store, IoPool& pool, ggml_backend_dev_t device,
+              int slots);
     ~SlotCache();
     SlotCache(const SlotCache&) = delete;
     SlotCache& operator=(const SlotCache&) = delete;
@@ -30,19 +32,23 @@ class SlotCache {
     void use_slots();
     void use_file();
 
+    ggml_backend_dev_t device() const { return device_; }  // null: the processor
     int slots() const { return slots_; }
     int slot_of(int layer, int expert) const { return layers_[layer].slot_of[expert]; }
     int expert_in(int layer, int slot) const { return layers_[layer].expert_in[slot]; }
     /// The first slot whose content `needed` does not claim; -1 none. Empty slots come first.
     int find_slot(int layer, const std::function<bool(int expert)>& needed) const;
 
-    /// Reads an expert into a slot, in place of what was there; the bytes are there once the batch has been waited for.
+    /// Reads an expert into a slot, in place of what was there; the bytes are there once the batch has been waited for,
+    /// and `settle` called.
     void load(int layer, int expert, int slot, IoPool::Batch& batch);
 
     /// Reads an expert into host memory of `bytes_of(layer)` bytes, in the background.
     void read_ahead(int layer, int expert, char* bytes, IoPool::Batch& batch);
-    /// Puts an expert that was read ahead into a slot, in place of what was there.
+    /// Puts an expert that was read ahead into a slot, in place of what was there. `bytes` must stay until `settle`.
     void put(int layer, int expert, int slot, const char* bytes);
+    /// Waits for the copies that `put` and `load` have begun.
+    void settle() { copier_.wait(); }
     /// Whether reads wait on a disk, so that reading ahead saves anything.
     bool reads_wait() const { return store_.waits(); }
 
@@ -64,16 +70,13 @@ class SlotCache {
         void keep(const ggml_tensor* tensor);
         void restore(ggml_tensor* tensor) const;
     };
-    struct FreeBuffer {
-        void operator()(ggml_backend_buffer_t buffer) const { ggml_backend_buffer_free(buffer); }
-    };
     struct Tensor {
         ggml_tensor* tensor;
         int dimension;       // that counts experts
         std::size_t stride;  // bytes of one expert
         Extent extent;       // of the whole tensor
         Place file, slots;
-        std::unique_ptr<ggml_backend_buffer, FreeBuffer> owned;
+        BufferHandle owned;
         std::vector<char> small;  // all bytes of a bias or factor: too small to be worth a read of its own
         Extent expert(int id) const {
             return {extent.file, extent.offset + static_cast<std::uint64_t>(id) * stride, stride};
@@ -95,7 +98,9 @@ class SlotCache {
     Store& store_;
     IoPool& pool_;
     const int slots_;
+    const ggml_backend_dev_t device_;
     std::vector<Layer> layers_;
+    Copier copier_;  // goes first: its copies end before the slots do
     std::uint64_t loaded_bytes_ = 0, buffer_bytes_ = 0;
 };
 

@@ -5,17 +5,23 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 
 #include "error.hpp"
+#include "host_memory.hpp"
 
 namespace expertmiss::engine {
 namespace {
 
-// Offsets, lengths and memory of O_DIRECT reads: a multiple of every block size in use.
-constexpr std::uint64_t kAlign = 4096;
+constexpr std::uint64_t kAlign = kReadAlign;
+
+/// A block for every thread.
+std::vector<HostBlock> blocks_for(const StoreUse& use, std::uint64_t size) {
+    std::vector<HostBlock> blocks;
+    for (int thread = 0; thread < use.threads; ++thread) blocks.push_back(host_block(use.device, size));
+    return blocks;
+}
 
 class Descriptors {
   public:
@@ -43,17 +49,13 @@ class Descriptors {
 
 class DirectStore final : public Store {
   public:
-    DirectStore(const GgufFile& file, int threads, std::uint64_t largest)
-        : paths_(file.paths), files_(file.paths, O_DIRECT), scratch_(threads) {
-        const std::uint64_t size = (largest / kAlign + 2) * kAlign;
-        for (auto& buffer : scratch_) {
-            buffer.reset(static_cast<char*>(std::aligned_alloc(kAlign, size)));
-            if (!buffer) throw EngineError("no memory for read buffers of " + std::to_string(size) + " bytes");
-        }
-    }
+    DirectStore(const GgufFile& file, const StoreUse& use)
+        : paths_(file.paths),
+          files_(file.paths, O_DIRECT),
+          scratch_(blocks_for(use, (use.largest / kAlign + 2) * kAlign)) {}
 
     const char* read(const Extent& extent, int thread) override {
-        char* const buffer = scratch_[thread].get();
+        char* const buffer = scratch_[thread].bytes;
         const std::uint64_t begin = extent.offset / kAlign * kAlign;
         const std::uint64_t skipped = extent.offset - begin, wanted = skipped + extent.size;
         std::uint64_t got = 0;
@@ -73,17 +75,15 @@ class DirectStore final : public Store {
     bool waits() const override { return true; }
 
   private:
-    struct Free {
-        void operator()(char* bytes) const { std::free(bytes); }
-    };
     const std::vector<std::string> paths_;
     Descriptors files_;
-    std::vector<std::unique_ptr<char, Free>> scratch_;  // by thread
+    const std::vector<HostBlock> scratch_;  // by thread
 };
 
 class MappedStore final : public Store {
   public:
-    explicit MappedStore(const GgufFile& file) {
+    MappedStore(const GgufFile& file, const StoreUse& use) {
+        if (has_pinned_memory(use.device)) pinned_ = blocks_for(use, use.largest);
         const Descriptors files(file.paths, 0);
         for (std::size_t part = 0; part < file.paths.size(); ++part) {
             const std::size_t size = std::filesystem::file_size(file.paths[part]);
@@ -98,27 +98,32 @@ class MappedStore final : public Store {
         for (const auto& [bytes, size] : maps_) munmap(const_cast<char*>(bytes), size);
     }
 
-    const char* read(const Extent& extent, int) override {
+    const char* read(const Extent& extent, int thread) override {
         const char* const bytes = maps_[extent.file].first + extent.offset;
         // One call brings in all of the expert's pages; without it each of them is a fault of its own. Older kernels
         // refuse.
         const auto begin = reinterpret_cast<std::uintptr_t>(bytes) / kAlign * kAlign;
         const auto end = reinterpret_cast<std::uintptr_t>(bytes) + extent.size;
         madvise(reinterpret_cast<void*>(begin), end - begin, MADV_POPULATE_READ);
-        return bytes;
+        if (pinned_.empty()) return bytes;
+        std::memcpy(pinned_[thread].bytes, bytes, extent.size);
+        return pinned_[thread].bytes;
     }
     bool waits() const override { return false; }
 
   private:
     std::vector<std::pair<const char*, std::size_t>> maps_;
+    std::vector<HostBlock> pinned_;  // by thread; none: the mapping itself is copied from
 };
 
 }  // namespace
 
-std::unique_ptr<Store> open_direct(const GgufFile& file, int threads, std::uint64_t largest) {
-    return std::make_unique<DirectStore>(file, threads, largest);
+std::unique_ptr<Store> open_direct(const GgufFile& file, const StoreUse& use) {
+    return std::make_unique<DirectStore>(file, use);
 }
 
-std::unique_ptr<Store> open_mapped(const GgufFile& file) { return std::make_unique<MappedStore>(file); }
+std::unique_ptr<Store> open_mapped(const GgufFile& file, const StoreUse& use) {
+    return std::make_unique<MappedStore>(file, use);
+}
 
 }  // namespace expertmiss::engine

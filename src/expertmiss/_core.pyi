@@ -217,8 +217,14 @@ class Stepper:
     def reset(self, document: int) -> None:
         """Start a document: back to the initial state (``state: carry``: only the document id changes). Meters restart."""
 
-    def step(self, layer: int, z: NDArray[np.float32] | NDArray[np.float64]) -> tuple[NDArray[np.uint16], NDArray[np.float64]]:
+    def step(
+        self, layer: int, z: NDArray[np.float32] | NDArray[np.float64], arrived: list[int] | None = None
+    ) -> tuple[NDArray[np.uint16], NDArray[np.float64]]:
         """One token in one layer, logits z [E].
+
+        Args:
+            arrived: experts of the queue that land now, in this order, in place of those that are due (scope ``layer`` only). An empty list
+                lets nothing land. ``ValueError`` for an expert that is not queued, and for more than ``upload_cap``.
 
         Returns:
             executed expert ids [n] in order of execution and their weights [n], the model's scale included; n <= K.

@@ -16,6 +16,7 @@ from oracle.compare import (
 )
 from oracle.run import Oracle
 from oracle.scores import View
+from oracle.state import Key
 
 from expertmiss import _core
 
@@ -35,6 +36,24 @@ def test_each_rule_at_length(rule: str) -> None:
 @pytest.mark.parametrize("admission", ADMISSIONS)
 def test_each_admission(admission: str) -> None:
     explore(compare_stepper, 100, rule="threshold", admission=admission, eviction="lfu_half_life", tokens=60)
+
+
+def compare_by_the_clock(case: Case) -> None:
+    """At every step some of the queue lands, in any order, whatever is due."""
+    rng = np.random.default_rng(case.seed % 2**32)
+    cap = case.policy.get("upload_cap")
+
+    def arrives(queue: list[Key]) -> list[Key]:
+        chosen = rng.permutation(len(queue))[: rng.integers(0, len(queue) + 1)][:cap]
+        return [queue[index] for index in chosen]
+
+    compare_stepper(case, arrives=arrives)
+
+
+@pytest.mark.parametrize("admission", ["every_miss", "background"])
+@pytest.mark.parametrize("eviction", ["lru", "lfu_half_life", "lfu_in_cache"])
+def test_landings_by_the_clock(admission: str, eviction: str) -> None:
+    explore(compare_by_the_clock, 40, rule="first_choice", admission=admission, eviction=eviction, scope="layer", tokens=40)
 
 
 def test_512_experts() -> None:

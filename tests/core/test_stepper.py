@@ -186,3 +186,55 @@ def test_scale_is_applied_last() -> None:
     for layer in range(LAYERS):
         one, other = plain.step(layer, Z[layer, 0]), scaled.step(layer, Z[layer, 0])
         assert np.array_equal(one[1] * 2.5, other[1])
+
+
+def admitting(delay: int, upload_cap: int | None = None) -> dict[str, Any]:
+    """Many admissions."""
+    admission = {"name": "background", "beta": 0.1, "delay": delay}
+    return policy("first_choice", initial="warm", admission=admission, upload_cap=upload_cap)
+
+
+def test_arrivals_at_their_due_token_are_scheduled_landings() -> None:
+    """Replay: a log's landings, given step by step, lead to the same decisions, also where the due tokens say otherwise."""
+    scheduled, replayed = (stepper_of(admitting(delay), log=True) for delay in (3, 9))
+    walk(scheduled, range(TOKENS // 2))
+    log = scheduled.take_log()
+    landings = log["landings"]
+    assert len(landings["t"]) > 10
+    replayed.reset(5)
+    for token in range(TOKENS // 2):
+        for layer in range(LAYERS):
+            now = (landings["t"] == token) & (landings["layer"] == layer)
+            replayed.step(layer, Z[layer, token], landings["expert"][now].tolist())
+    again = replayed.take_log()
+    for kind in ("calls", "landings"):
+        for column, values in log[kind].items():
+            assert np.array_equal(values, again[kind][column]), (kind, column)
+
+
+def test_arrivals_that_cannot_be_are_refused_and_change_nothing() -> None:
+    stepper = stepper_of(admitting(9, upload_cap=1))
+    stepper.reset(5)
+    queue: list[int] = []
+    token = 0
+    while len(queue) < 2:
+        queue = [expert for _, expert, _ in stepper.explain(0, Z[0, token])["queue"]]
+        token += 1
+    saved = stepper.snapshot()
+    absent = next(expert for expert in range(EXPERTS) if expert not in queue)
+    for arrived, sentence in (
+        ([absent], f"expert {absent} cannot land, it is not in the queue"), ([-1], "expert -1 cannot land"), ([EXPERTS], "cannot land"),
+        (queue[:2], "2 experts cannot land at once, upload_cap is 1"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=sentence):
+            stepper.step(0, Z[0, token], arrived)
+    assert stepper.snapshot() == saved
+    uncapped = stepper_of(admitting(9))
+    uncapped.restore(saved)
+    with pytest.raises(ValueError, match="cannot land, it is not in the queue"):
+        uncapped.step(0, Z[0, token], queue[:1] * 2)
+    uncapped.step(0, Z[0, token], queue[1:2])
+    assert queue[1] in uncapped.residents(0)
+    shared = stepper_of(POLICIES["global"])
+    with pytest.raises(ValueError, match="scope global lands admissions at their due token"):
+        shared.step(0, Z[0, 0], [])

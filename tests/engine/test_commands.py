@@ -43,7 +43,7 @@ def test_chat_answers_and_says_what_it_cost(path: Path, capsys: pytest.CaptureFi
         answers.append(seen.out)
         assert seen.err.count("tokens/s") == 2
     assert len(answers[0].strip()) > 10 and answers[0] == answers[1]
-    assert "% hits" in seen.err and "5 resident" not in seen.err and "13 resident (1 MiB), cold start" in seen.err
+    assert "% hits" in seen.err and "5 resident" not in seen.err and "13 resident (1 MiB), cold start, scheduled landing" in seen.err
 
 
 def test_drawn_answers_are_repeatable(path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

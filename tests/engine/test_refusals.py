@@ -84,6 +84,7 @@ def test_policies_and_options(engine: Engine, model_file: Callable[..., Path]) -
     refused("miss_rule is missing", lambda: engine.start({"name": "x"}, 8))
     refused("pool shared by layers", lambda: engine.start({**FETCH_ALL, "scope": "global"}, 8))
     refused("future", lambda: engine.start({**FETCH_ALL, "eviction": {"name": "opt"}}, 8))
+    refused("landing 'soon': scheduled or timed", lambda: engine.start(FETCH_ALL, 8, landing="soon"))
     refused("counts", lambda: engine.start({**FETCH_ALL, "initial": "warm"}, 8))
     refused("counts must be", lambda: engine.start({**FETCH_ALL, "initial": "warm"}, 8, np.zeros((2, 2), np.int64)))
     for options, sentence in (

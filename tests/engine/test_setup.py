@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from expertmiss.engine import build as compiling
 from expertmiss.engine import library as module
 from expertmiss.errors import UserError
 
@@ -32,6 +33,22 @@ def test_no_or_another_build(stamp: dict[str, str] | None, sentence: str, monkey
         (tmp_path / "build.json").write_text(json.dumps({"sources": module.engine_sources_hash(), **stamp}))
     with pytest.raises(UserError, match=sentence):
         load()
+
+
+def test_a_backend_that_llama_cpp_has_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Before anything is compiled; with it, the build goes on (here: to a compiler that is not there)."""
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "libggml-cpu.so").touch()
+    monkeypatch.setattr(compiling, "llama_root", lambda: tmp_path)
+    monkeypatch.setattr(compiling, "build_folder", lambda: tmp_path / "build")
+    with pytest.raises(UserError, match="llama-cpp-python was built without cuda; run `make setup-engine BACKEND=cuda`"):
+        compiling.build("cuda")
+    assert not (tmp_path / "build").exists()
+    (tmp_path / "lib" / "libggml-cuda.so").touch()
+    monkeypatch.setattr(compiling.shutil, "which", lambda *_, **__: None)
+    for backend in ("cpu", "cuda"):
+        with pytest.raises(UserError, match="needs cmake, which is not installed"):
+            compiling.build(backend)
 
 
 def test_the_command_line_does_without_it() -> None:

@@ -1,6 +1,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include "arrays.hpp"
 #include "bind.hpp"
@@ -50,9 +51,9 @@ void collect(const StepBase& step, std::uint16_t* ids, double* weights, int& cou
 }
 
 template <class Logit>
-nb::tuple step(PyStepper& self, int layer, const Input<Logit, 1>& z) {
+nb::tuple step(PyStepper& self, int layer, const Input<Logit, 1>& z, const std::optional<std::vector<int>>& arrived) {
     require_width(self.core, z.shape(0));
-    const StepBase& done = self.core.step(layer, z.data());
+    const StepBase& done = self.core.step(layer, z.data(), false, arrived ? &*arrived : nullptr);
     const auto width = static_cast<std::size_t>(self.core.model().top_k);
     std::vector<std::uint16_t> ids(width);
     std::vector<double> weights(width);
@@ -106,8 +107,8 @@ void bind_stepper(nb::module_& m) {
              "log"_a = false, "kl"_a = true, "check"_a = false, "mutant"_a = nb::none())
         .def(
             "reset", [](PyStepper& self, int document) { self.core.reset(document); }, "document"_a)
-        .def("step", &step<float>, "layer"_a, "z"_a.noconvert())
-        .def("step", &step<double>, "layer"_a, "z"_a.noconvert())
+        .def("step", &step<float>, "layer"_a, "z"_a.noconvert(), "arrived"_a = nb::none())
+        .def("step", &step<double>, "layer"_a, "z"_a.noconvert(), "arrived"_a = nb::none())
         .def("steps", &steps<float>, "layer"_a, "z"_a.noconvert())
         .def("steps", &steps<double>, "layer"_a, "z"_a.noconvert())
         .def("explain", &explain_step<float>, "layer"_a, "z"_a.noconvert())

@@ -3,6 +3,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "arrays.hpp"
@@ -61,14 +62,17 @@ nb::dict router_to_dict(const Session& session) {
 }
 
 void start(Session& session, const nb::dict& policy, int capacity, const std::optional<Input<std::int64_t, 2>>& counts,
-           std::int64_t seed, bool log, bool keep, bool check) {
+           std::int64_t seed, bool log, bool keep, bool check, const std::string& landing) {
+    if (landing != "scheduled" && landing != "timed")
+        throw EngineError("landing '" + landing + "': scheduled or timed");
     Policy parsed = parse_policy(policy, seed, std::nullopt);
     const Model& model = session.router().model;
     std::vector<std::vector<int>> orders;
     if (capacity >= model.top_k && capacity <= model.experts)  // otherwise start() refuses it
         orders = initial_orders_of(model, parsed, capacity, counts, seed);
     nb::gil_scoped_release release;
-    session.start(std::move(parsed), capacity, std::move(orders), {.log = log, .keep = keep, .check = check});
+    session.start(std::move(parsed), capacity, std::move(orders),
+                  {.log = log, .keep = keep, .check = check, .timed = landing == "timed"});
 }
 
 /// The logits as an array of its own: llama.cpp overwrites them at the next token.
@@ -98,6 +102,29 @@ nb::dict take_kept(Session& session) {
     dict["weights"] = to_numpy(std::move(kept.weights), {tokens, layers, top_k});
     kept = Kept{};
     return dict;
+}
+
+// Name, operation, layer whose ids it reads, layer whose weights it reads (-1 none).
+using NodeTuple = std::tuple<std::string, std::string, int, int>;
+
+std::vector<NodeTuple> node_order(const Session& session) {
+    std::vector<NodeTuple> nodes;
+    for (const RanNode& node : session.node_order())
+        nodes.emplace_back(node.name, ggml_op_name(node.op), node.reads, node.weighs);
+    return nodes;
+}
+
+/// (name, layer) of every stop that the engine would make in this order.
+std::vector<std::pair<std::string, int>> stops_in(const Session& session, const std::vector<NodeTuple>& nodes) {
+    std::vector<RanNode> order;
+    for (const auto& [name, operation, reads, weighs] : nodes) {
+        int op = 0;
+        while (op < GGML_OP_COUNT && operation != ggml_op_name(static_cast<ggml_op>(op))) ++op;
+        order.push_back({name, static_cast<ggml_op>(op), reads, weighs});
+    }
+    std::vector<std::pair<std::string, int>> stops;
+    for (const Stop& stop : plan_stops(session.router(), order)) stops.emplace_back(stop.name, stop.layer);
+    return stops;
 }
 
 double seconds(std::int64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-9; }
@@ -173,7 +200,7 @@ NB_MODULE(_engine, m) {
         .def_prop_ro("position", &Session::position)
         .def_prop_ro("stock", &Session::stock)
         .def("start", &start, "policy"_a, "capacity"_a, "counts"_a.noconvert() = nb::none(), "seed"_a = 0,
-             "log"_a = false, "keep"_a = false, "check"_a = false)
+             "log"_a = false, "keep"_a = false, "check"_a = false, "landing"_a = "scheduled")
         .def("start_stock", &Session::start_stock, nb::call_guard<nb::gil_scoped_release>())
         .def("reset", &Session::reset, "document"_a, nb::call_guard<nb::gil_scoped_release>())
         .def(
@@ -199,6 +226,8 @@ NB_MODULE(_engine, m) {
         .def(
             "verify", [](const Session& self) { return self.cache().verify(); },
             nb::call_guard<nb::gil_scoped_release>())
+        .def("node_order", &node_order)
+        .def("stops_in", &stops_in, "order"_a)
         .def("meters", &meters)
         .def("traffic", &traffic_to_dict)
         .def("take_times", &take_times)

@@ -13,16 +13,22 @@ from expertmiss.errors import UserError
 from expertmiss.files import write_json
 from expertmiss.paths import project_root
 
+# The library that llama-cpp-python has when it was built for a backend; every build has the processor's.
+BACKENDS = {"cpu": "libggml-cpu", "cuda": "libggml-cuda"}
 
-def build() -> Path:
+
+def build(backend: str = "cpu") -> Path:
     """Compile ``src/engine`` into ``build/engine`` and return the module's path.
 
-    The backend (CPU, CUDA ...) is the one that llama-cpp-python was built with.
+    The engine calls every backend through ggml's public functions, so its own code is the same for all; ``backend`` is the one that the
+    installed llama-cpp-python must have.
 
     Raises:
-        UserError: llama-cpp-python or a compiler is missing, or the compiler fails.
+        UserError: llama-cpp-python, its backend or a compiler is missing, or the compiler fails.
     """
     root, out = llama_root(), build_folder()
+    if not list((root / "lib").glob(f"{BACKENDS[backend]}.*")):
+        raise UserError(f"llama-cpp-python was built without {backend}; run `make setup-engine BACKEND={backend}`")
     sources = engine_sources_hash()
     nanobind = subprocess.run([sys.executable, "-m", "nanobind", "--cmake_dir"], capture_output=True, text=True)
     if nanobind.returncode != 0:

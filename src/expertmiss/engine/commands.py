@@ -21,6 +21,7 @@ def _shared(command: Any) -> Any:
         click.option("--context", default=4096, type=click.IntRange(min=2), show_default=True, help="Tokens that fit."),
         click.option("--threads", default=2, type=click.IntRange(min=1), show_default=True, help="Threads of the model."),
         click.option("--io-threads", default=8, type=click.IntRange(min=1), show_default=True, help="Reads under way at once."),
+        click.option("--landing", type=click.Choice(["scheduled", "timed"]), default="scheduled", show_default=True, help="Admissions land when due, or once read."),
         click.option("--calibration", type=click.Path(path_type=Path), default=None, help="Trace whose request counts warm the cache; cold without."),
     ):  # fmt: skip
         command = option(command)
@@ -33,11 +34,18 @@ def engine() -> None:
 
 
 @engine.command()
-def build() -> None:
-    """Compile the engine against the installed llama-cpp-python."""
+@click.option(
+    "--backend",
+    type=click.Choice(["cpu", "cuda"]),
+    default="cpu",
+    show_default=True,
+    help="Of llama-cpp-python; cuda is checked to be there.",
+)
+def build(backend: str) -> None:
+    """Compile the engine against the installed llama-cpp-python, which `make setup-engine BACKEND=...` builds."""
     from expertmiss.engine.build import build as compile_engine
 
-    click.echo(compile_engine())
+    click.echo(compile_engine(backend))
 
 
 @engine.command()

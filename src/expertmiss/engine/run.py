@@ -22,7 +22,7 @@ from expertmiss.simulate.capacity import resident_experts
 
 def opened(
     model: Path, overrides: Sequence[str], *, resident: float, stock: bool, calibration: Path | None, store: str, device: str, context: int,
-    threads: int, io_threads: int,
+    threads: int, io_threads: int, landing: str,
 ) -> Engine:  # fmt: skip
     """A started engine; one line says what runs.
 
@@ -42,9 +42,11 @@ def opened(
     counts = _request_counts(calibration, router) if calibration is not None else None
     if counts is None and policy.get("initial", "warm") == "warm":
         policy["initial"] = "cold"
-    engine.start(policy, capacity, counts)
+    engine.start(policy, capacity, counts, landing=landing)
     size = engine.traffic()["slot_bytes"] / 2**20
-    click.echo(f"{shape}; policy {policy['name']}, {capacity} resident ({size:.0f} MiB), {policy['initial']} start", err=True)
+    click.echo(
+        f"{shape}; policy {policy['name']}, {capacity} resident ({size:.0f} MiB), {policy['initial']} start, {landing} landing", err=True
+    )
     return engine
 
 

@@ -68,7 +68,7 @@ class Engine:
 
     def start(
         self, policy: Mapping[str, Any], capacity: int, counts: NDArray[np.int64] | None = None, seed: int = 0, *, log: bool = False,
-        keep: bool = False, check: bool = False,
+        keep: bool = False, check: bool = False, landing: str = "scheduled",
     ) -> None:  # fmt: skip
         """Decode on ``capacity`` slots a layer from now on.
 
@@ -79,11 +79,13 @@ class Engine:
             log: keep the core's decision log (:meth:`take_log`).
             keep: keep router logits, executed ids and weights (:meth:`take_kept`).
             check: assert the core's invariants at every step.
+            landing: ``scheduled``: admissions land exactly at their due token, so that no decision depends on the disk; ``timed``: at the first
+                token that begins after their read has ended, whatever their due token. Logged landings replay either.
         """
         if self.router["top_k"] <= capacity <= self.router["experts"]:  # the engine words the other refusal
             validate(policy, self.router, capacity)
         with _refusals():
-            self._session.start(dict(policy), capacity, counts, seed, log=log, keep=keep, check=check)
+            self._session.start(dict(policy), capacity, counts, seed, log=log, keep=keep, check=check, landing=landing)
 
     @property
     def room(self) -> int:

@@ -163,8 +163,8 @@ def compare_simulate(case: Case, mutant: str | None = None) -> None:
     _count(want.calls, want.landings)
 
 
-def compare_stepper(case: Case, mutant: str | None = None) -> None:
-    """The same against `_core.Stepper`, with executed experts and weights step by step."""
+def compare_stepper(case: Case, mutant: str | None = None, arrives: Callable[[list[Key]], list[Key]] | None = None) -> None:
+    """The same against `_core.Stepper`, with executed experts and weights step by step. `arrives`: what of a layer's queue lands, by the clock."""
     oracle = run.Oracle(case.model, case.policy, case.capacity, _core.exp, case.counts, case.seed)
     stepper = core_stepper(case, mutant)
     lse = lse_of(case)
@@ -177,8 +177,10 @@ def compare_stepper(case: Case, mutant: str | None = None) -> None:
             oracle.reset(document)
             stepper.reset(document)
         for layer in range(case.model.layers):
-            outcome = oracle.step(layer, case.z[token, layer].tolist(), lse[token][layer])
-            ids, weights = stepper.step(layer, case.z[token, layer])
+            arrived = None if arrives is None else arrives([key for key, _ in oracle.pools[layer].Q])
+            outcome = oracle.step(layer, case.z[token, layer].tolist(), lse[token][layer], arrived)
+            experts = None if arrived is None else [expert for _, expert in arrived]
+            ids, weights = stepper.step(layer, case.z[token, layer], experts)
             assert ids.tolist() == outcome.executed, f"token {token}, layer {layer}: oracle executes {outcome.executed}, core {ids}"
             assert weights.tolist() == [weight * case.model.scale for weight in outcome.weights]
             calls += outcome.calls

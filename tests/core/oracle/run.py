@@ -51,8 +51,8 @@ class Oracle:
             self._start()
         self.meters = Meters()
 
-    def step(self, layer: int, z: Sequence[float], lse: float | None = None) -> Outcome:
-        """One (token, layer)."""
+    def step(self, layer: int, z: Sequence[float], lse: float | None = None, arrived: list[Key] | None = None) -> Outcome:
+        """One (token, layer); `arrived` as for `step.land`."""
         if layer == 0:
             self.t += 1
         pool = self.pools[layer if self.policy["scope"] == "layer" else 0]
@@ -60,7 +60,7 @@ class Oracle:
         landings: list[Landing] = []
         if self.policy["scope"] == "layer" or layer == 0:
             evictions.begin_token(self.policy["eviction"], pool, self.t)
-            landings = step.land(self.policy, pool, self.document, self.t, self.meters)
+            landings = step.land(self.policy, pool, self.document, self.t, self.meters, arrived)
         next_use = None if self.future is None else self._next_use(layer)
         outcome = step.decide(self.policy, pool, self.priors[layer], view, self.document, self.t, next_use, self.meters)
         outcome.landings = landings

@@ -62,12 +62,12 @@ def make_room(
     return key
 
 
-def land(policy: dict[str, Any], pool: Pool, document: int, t: int, meters: Meters) -> list[Landing]:
-    """Paragraph 1, once per pool and token."""
+def land(policy: dict[str, Any], pool: Pool, document: int, t: int, meters: Meters, arrived: list[Key] | None = None) -> list[Landing]:
+    """Paragraph 1, once per pool and token; by the clock: what `arrived` lands in that order, whatever is due."""
     cap = policy.get("upload_cap")
-    due = [key for key, when in pool.Q if when <= t]
+    due = [key for key, when in pool.Q if when <= t][:cap] if arrived is None else arrived
     landed: list[Landing] = []
-    for key in due if cap is None else due[:cap]:
+    for key in due:
         fresh = {landing.key for landing in landed}
         gone = make_room(policy, pool, [k for k in pool.entered if k not in fresh], t, None, meters)
         pool.insert(key, evictions.counts_in_cache(policy["eviction"]))
