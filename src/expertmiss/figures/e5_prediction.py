@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import matplotlib.figure
+import numpy as np
 
 from expertmiss.figures.base import Figure, Tables
 from expertmiss.figures.style import MUTED, SERIES, canvas, legend
@@ -12,11 +13,10 @@ def draw(tables: Tables) -> matplotlib.figure.Figure:
     """Hollow: cells that the factors were fitted on; the band is the target around the diagonal."""
     rows = tables["e5_prediction"]
     figure, axes = canvas()
-    ends = [0.9 * rows[["measured", "fitted"]].min(axis=None), 1.1 * rows[["measured", "fitted"]].max(axis=None)]
+    values = rows[["measured", "fitted"]].to_numpy(np.float64)
+    ends = np.array([0.9 * values.min(), 1.1 * values.max()])
     target = float(rows["target"].iloc[0])
-    axes.fill_between(
-        ends, [(1 - target) * end for end in ends], [(1 + target) * end for end in ends], color=MUTED, alpha=0.14, linewidth=0
-    )
+    axes.fill_between(ends, (1 - target) * ends, (1 + target) * ends, color=MUTED, alpha=0.14, linewidth=0)
     axes.plot(ends, ends, color=MUTED, linewidth=0.6)
     for place, (capacity, part) in enumerate(rows.groupby("capacity")):
         colour, marker = SERIES[place % len(SERIES)]

@@ -46,12 +46,13 @@ def predictions(times: pd.DataFrame, trace: Trace, counts: NDArray[np.int64], ho
     chosen = first[first["arm"].isin(["reference", "paper", "cell"]) & first["document"].isin(timed)]
     length = int(chosen["tokens"].iloc[0]) + FIRST_TARGET + 1  # the last token is a target only
     found = []
-    for (policy, residency, capacity), part in chosen.groupby(["policy", "residency", "capacity"], sort=False):
-        seconds = {name: part[name].sum() / part["tokens"].sum() for name in ("wall", "fetch_bytes", "admission_bytes")}
-        expected = _simulated(trace, timed, length, {"name": policy, **rules["policies"][policy]}, int(capacity), counts, host)
+    for (name, _), part in chosen.groupby(["policy", "capacity"], sort=False):
+        policy, capacity = str(name), int(part["capacity"].iloc[0])
+        seconds = {column: part[column].sum() / part["tokens"].sum() for column in ("wall", "fetch_bytes", "admission_bytes")}
+        expected = _simulated(trace, timed, length, {"name": policy, **rules["policies"][policy]}, capacity, counts, host)
         found.append({
-            "policy": policy, "residency": residency, "capacity": int(capacity), "role": "fit" if policy in rules["prediction"]["fit"] else "held out",
-            "measured": 1e3 * seconds["wall"], **{name: 1e3 * expected[name] for name in PARTS}, "measured_bytes": seconds["fetch_bytes"] + seconds["admission_bytes"],
+            "policy": policy, "residency": float(part["residency"].iloc[0]), "capacity": capacity, "role": "fit" if policy in rules["prediction"]["fit"] else "held out",
+            "measured": 1e3 * seconds["wall"], **{half: 1e3 * expected[half] for half in PARTS}, "measured_bytes": seconds["fetch_bytes"] + seconds["admission_bytes"],
             "predicted_bytes": expected["bytes"], "streams": len(timed),
         })  # fmt: skip
     return with_fit(pd.DataFrame(found))

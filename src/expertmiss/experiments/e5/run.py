@@ -197,7 +197,8 @@ def cells_table(
                 nll=part["nll"][kept, FIRST_TARGET:].sum(axis=1), scored=part["nll"].shape[1] - FIRST_TARGET,
             )
         )  # fmt: skip
-    return pd.concat(frames, ignore_index=True).sort_values(["row", "document"], ignore_index=True)
+    table: pd.DataFrame = pd.concat(frames, ignore_index=True).sort_values(["row", "document"], ignore_index=True)
+    return table
 
 
 def repeat_spread(times: pd.DataFrame) -> float:

@@ -83,7 +83,7 @@ def judge_c2_engine(table: pd.DataFrame, rules: Mapping[str, Any]) -> Verdict:
     if small := few_units(table, rules):
         return small
     left_out = table.loc[table["statistic"].str.startswith("r of mass without"), "estimate"]
-    r = at.loc["r of mass"]
+    r: Mapping[Any, Any] = at.loc["r of mass"].to_dict()
     if r["policies"] < rule["min_policies"] or len(left_out) < rule["min_families"]:
         return Verdict(
             INCONCLUSIVE,

@@ -79,7 +79,7 @@ def _times(times: pd.DataFrame, measures: pd.DataFrame) -> ShownTable:
     for (policy, arm), part in own.groupby(["policy", "arm"], sort=False):
         at = {row["measure"]: row for row in part.to_dict("records")}
         moved = (at["fetch_bytes"]["estimate"] + at["admission_bytes"]["estimate"]) / 1e3
-        change = {"measure": "perplexity_change", **loss.loc[(policy, arm)].to_dict()}
+        change = {"measure": "perplexity_change", **loss.loc[(str(policy), str(arm))].to_dict()}
         cells.append([
             Cell(str(policy)), *(_number(at[name], "ms") for name in PARTS), Cell(f"{moved:,.0f}"), _number(at["speed"], "ratio"), loss_cell(change),
             Cell(str(int(at["wall"]["pairs"]))),
