@@ -85,6 +85,7 @@ def test_detectable_effect_of_a_normal_interval() -> None:
     half = norm.ppf(0.975) * error
     effect = detectable(0.2 - half, 0.2 + half, 0.95)
     assert norm.sf(norm.ppf(0.975) - effect / error) == pytest.approx(0.8)
+    assert np.isnan(detectable(0.0, 0.0, 0.95))  # no width, no test
 
 
 def test_draws_follow_the_distribution_and_their_key_alone() -> None:

@@ -36,7 +36,7 @@ def draw(tables: Tables) -> matplotlib.figure.Figure:
             panel.text(0.5, 0.5, "not measured", ha="center", va="center", transform=panel.transAxes)
         panel.set_yticks(np.arange(len(arms)), arms[::-1])
         panel.set_ylim(-0.6, len(arms) - 0.4)
-        panel.set_xlim(left=0)
+        panel.set_xlim(left=-0.015)
         percent_axis(panel.xaxis)
     axes[-1].set_xlabel("Problems solved")
     return figure

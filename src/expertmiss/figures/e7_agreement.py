@@ -29,6 +29,7 @@ def draw(tables: Tables) -> matplotlib.figure.Figure:
                 panel.vlines(row["mass"], row["same_text_low"], row["same_text_high"], color=look.colour, linewidth=0.9)
                 panel.plot(row["mass"], row["same_text"], color=look.colour, marker=look.marker, linestyle="none", label=arm)
         panel.set_xlim(left=0)
+        panel.set_ylim(-0.04, 1.04)
         panel.set_ylabel("Same text")
         percent_axis(panel.yaxis)
     axes[-1].set_xlabel("Substituted gate mass per token-layer")

@@ -8,7 +8,9 @@ import matplotlib.axes
 import matplotlib.figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from expertmiss.figures.style import FOOT, WIDTH
+from expertmiss.figures.style import WIDTH
+
+FOOT = 0.55  # inches for the labels: tasks, decoding, sandbox and lock take up to six lines
 
 TITLES = {"word_problems": "synthetic word problems", "functions": "synthetic functions", "gsm8k": "GSM8K", "humaneval": "HumanEval"}
 

@@ -90,4 +90,4 @@ def _rows(task: Mapping[str, Any], corpus: Mapping[str, Any], split: str) -> lis
 def described(task: Mapping[str, Any]) -> str:
     """What a task may be called."""
     known = {"word_problems": "synthetic word problems in the form of GSM8K", "functions": "synthetic functions in the form of HumanEval"}
-    return f"{known.get(task['name'], task['name'])} (task version {task['version']})"
+    return f"{known.get(task['name'], task['name'])}, v{task['version']}"

@@ -23,7 +23,9 @@ POWER = 0.8
 
 
 def detectable(low: float, high: float, confidence: float) -> float:
-    """Smallest effect that a two-sided test finds with a power of 80 %, from an interval's width read as that of a normal one."""
+    """Smallest effect that a two-sided test finds with a power of 80 %, from an interval's width read as that of a normal one; NaN where it has none."""
+    if not high > low:
+        return float("nan")
     both = norm.ppf((1 + confidence) / 2)
     return float((high - low) / (2 * both) * (both + norm.ppf(POWER)))
 

@@ -86,12 +86,16 @@ def _predictions(frame: pd.DataFrame) -> ShownTable:
     cells = [
         [
             Cell(row["id"]), Cell(f"{TITLES.get(row['task'], row['task'])}: {row['says']}"), Cell(row["verdict"]), Cell(row["why"]),
-            Cell(*_measured(row)), _plain(row["detectable"]),
+            Cell(*_measured(row)), _detectable(row),
         ]
         for row in frame.to_dict("records")
     ]  # fmt: skip
     title = "Registered predictions, each judged by itself; the measured value with its interval, and the smallest effect that could have been found (power 80 %)."
     return ShownTable("e7_predictions", title, ["", "Prediction", "Outcome", "Why", "Measured", "Detectable"], cells, frame)
+
+
+def _detectable(row: Any) -> Cell:
+    return Cell(show("share", float(row["detectable"]), 1)) if row["statistic"].endswith("difference") else _plain(row["detectable"])
 
 
 def _measured(row: Any) -> tuple[str, str]:
