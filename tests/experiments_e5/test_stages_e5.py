@@ -206,7 +206,7 @@ def other_host(made: Path, folder: Path) -> Path:
 
 def test_the_page_tells_speed_loss_and_the_other_host(page: Path) -> None:
     text = " ".join(re.sub(r"<[^>]+>", " ", (page / "index.html").read_text()).split())
-    assert "times are bound by latency: reads of 12 KiB" in text and "Host: this_host" in text
+    assert "Times are bound by latency: reads of 12 KiB" in text and "Host: this_host" in text
     assert "E5 on host elsewhere" in text and "1 first differ" not in text and "2 first differ at a near-tie, 1 after" in text
     described = read_json(page / "tables" / "e5_claims_elsewhere.json")
     assert described["labels"]["host"] == "elsewhere" and read_json(page / "tables" / "e5_claims.json")["labels"]["host"] == "this_host"

@@ -16,7 +16,8 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter
 
 WIDTH, HEIGHT = 3.5, 2.8  # inches: one column of a two-column paper
-FOOT = 0.3  # inches kept below the axes for the line of labels
+FOOT = 0.3  # inches kept below the axes for three lines of labels
+LINE = 0.09  # inches of a further line
 INK, MUTED, GRID, PAPER = "#1b1f24", "#59636e", "#d8dee4", "#ffffff"
 
 BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, OLIVE = "#0072b2", "#d55e00", "#009e73", "#c98500", "#b3589a", "#3a93c9", "#8a7a00"
@@ -99,11 +100,16 @@ def legend(figure: matplotlib.figure.Figure, axes: matplotlib.axes.Axes, columns
 
 
 def sign(figure: matplotlib.figure.Figure, line: str) -> None:
-    """The small line at the foot: sample size and labels, broken in two where it is long."""
+    """The small lines at the foot: sample size and labels. Where they need more than :data:`FOOT` the figure grows, its axes do not shrink."""
     words, rows = line.split(" · "), [""]
     for word in words:
         longer = f"{rows[-1]} · {word}" if rows[-1] else word
         rows = [*rows[:-1], longer] if len(longer) <= 92 else [*rows, word]
+    foot = FOOT + LINE * max(len(rows) - 3, 0)
+    if foot > FOOT:
+        height = figure.get_figheight() + foot - FOOT
+        figure.set_figheight(height)
+        figure.set_layout_engine(ConstrainedLayoutEngine(rect=(0.0, foot / height, 1.0, 1 - foot / height)))
     figure.text(0.5, 0.012, "\n".join(rows), ha="center", va="bottom", fontsize=4.9, color=MUTED, linespacing=1.25)
 
 

@@ -74,14 +74,13 @@ def _number(row: Mapping[Any, Any], unit: str) -> Cell:
 def _times(times: pd.DataFrame, measures: pd.DataFrame) -> ShownTable:
     """Policies at the claims' capacity: time and its parts, bytes, speed, loss."""
     own = times[times["arm"] != "cell"]
-    loss = measures[measures["measure"] == "perplexity_change"].set_index(["policy", "arm"])
+    loss = {(row["policy"], row["arm"]): row for row in measures[measures["measure"] == "perplexity_change"].to_dict("records")}
     cells = []
     for (policy, arm), part in own.groupby(["policy", "arm"], sort=False):
         at = {row["measure"]: row for row in part.to_dict("records")}
         moved = (at["fetch_bytes"]["estimate"] + at["admission_bytes"]["estimate"]) / 1e3
-        change = {"measure": "perplexity_change", **loss.loc[(str(policy), str(arm))].to_dict()}
         cells.append([
-            Cell(str(policy)), *(_number(at[name], "ms") for name in PARTS), Cell(f"{moved:,.0f}"), _number(at["speed"], "ratio"), loss_cell(change),
+            Cell(str(policy)), *(_number(at[name], "ms") for name in PARTS), Cell(f"{moved:,.0f}"), _number(at["speed"], "ratio"), loss_cell(loss[policy, arm]),
             Cell(str(int(at["wall"]["pairs"]))),
         ])  # fmt: skip
     capacity = int(own["capacity"].iloc[0])
