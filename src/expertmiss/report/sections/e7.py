@@ -203,8 +203,8 @@ def _pairs(frame: pd.DataFrame) -> list[dict[str, Any]]:
         for row in part.drop_duplicates("arm").head(EXAMPLES).to_dict("records"):
             same = int(row["same_characters"])
             found.append({
-                **{str(name): value for name, value in row.items()}, "task": TITLES.get(str(task), str(task)), "common": row["text"][:same], "reference_rest": row["reference"][same:],
-                "rest": row["text"][same:], "mass_before": f"{row['mass_before']:.3g}", "first_divergence": int(row["first_divergence"]),
+                **{str(name): value for name, value in row.items()}, "task": TITLES.get(str(task), str(task)), "common": row["text"][:same],
+                "reference_rest": row["reference"][same:], "rest": row["text"][same:], "mass_before": f"{row['mass_before']:.3g}", "first_divergence": int(row["first_divergence"]),
             })  # fmt: skip
     return found
 
