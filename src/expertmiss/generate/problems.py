@@ -26,7 +26,12 @@ def read_items(path: Path, split: str, most: int) -> list[Item]:
         raise UserError(
             f"{path}: no problem of split '{split}' (present: {', '.join(sorted(set(rows['split'])))}); add it to corpus.splits"
         )
-    return [item(row) for row in in_turns(chosen, most).to_dict("records")]
+    return items_of(in_turns(chosen, most))
+
+
+def items_of(rows: pd.DataFrame, primary: Mapping[str, str] | None = None) -> list[Item]:
+    """The items of ``rows``; ``primary`` as in :func:`expertmiss.generate.tasks.item`."""
+    return [item({str(name): value for name, value in row.items()}, primary) for row in rows.to_dict("records")]
 
 
 def read_problems(path: Path, stage: str) -> pd.DataFrame:

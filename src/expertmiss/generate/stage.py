@@ -26,9 +26,8 @@ from expertmiss.generate.arms import ArmDecoder
 from expertmiss.generate.build import described
 from expertmiss.generate.decode import drawn, most_probable
 from expertmiss.generate.plan import NONE, standing_of
-from expertmiss.generate.problems import caps_of, read_problems, sandbox_for
+from expertmiss.generate.problems import caps_of, items_of, read_problems, sandbox_for
 from expertmiss.generate.solve import Batch, Row, batches, ending, lines, resumed, scored
-from expertmiss.generate.tasks import item as item_of
 from expertmiss.models.load import load_model
 from expertmiss.models.routers import router_modules
 from expertmiss.paths import project_root
@@ -63,8 +62,7 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, problems: Path, cal
     table = read_problems(problems, "build_tasks")
     digest = model_digest(Path(model_cfg["path"]), model_cfg["revision"])
     standing = standing_of(project_root(), lock, cfg, table, digest)
-    primary = {name: task["primary"] for name, task in tasks.items()}
-    items = [item_of({str(name): value for name, value in row.items()}, primary) for row in table.to_dict("records")]
+    items = items_of(table, {name: task["primary"] for name, task in tasks.items()})
     model, tokenizer = load_model(model_cfg["path"], dtype=model_cfg["dtype"], device=model_cfg["device"], revision=model_cfg["revision"])
     counts = core.calibration_counts(calibration, model_cfg["path"], digest)
     routers = router_modules(model)

@@ -198,13 +198,13 @@ def _passes(frame: pd.DataFrame) -> ShownTable:
 
 def _pairs(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """The first pairs of each task, one an arm: texts cut where they part."""
-    found = []
+    found: list[dict[str, Any]] = []
     for task, part in frame.groupby("task", sort=False):
         for row in part.drop_duplicates("arm").head(EXAMPLES).to_dict("records"):
             same = int(row["same_characters"])
             found.append({
-                **row, "task": TITLES.get(str(task), str(task)), "common": row["text"][:same], "reference_rest": row["reference"][same:],
-                "rest": row["text"][same:], "mass_before": f"{row['mass_before']:.3g}", "first_divergence": int(row["first_divergence"]),
+                **{str(name): value for name, value in row.items()}, "task": TITLES.get(str(task), str(task)), "common": row["text"][:same],
+                "reference_rest": row["reference"][same:], "rest": row["text"][same:], "mass_before": f"{row['mass_before']:.3g}", "first_divergence": int(row["first_divergence"]),
             })  # fmt: skip
     return found
 
