@@ -115,10 +115,11 @@ void Stepper::extend_row(const Row& row, const Pool& pool, int base) {
 void Stepper::require_queued(const Pool& pool, const std::vector<int>& arrived) const {
     if (global_)
         throw std::invalid_argument("scope global lands admissions at their due token; give no experts that arrived");
-    const int cap = policy_.upload_cap.value_or(model_.experts);
+    // What lands does not evict what landed with it, so no more than fit into the pool.
+    const int cap = std::min(policy_.upload_cap.value_or(pool.capacity), pool.capacity);
     if (static_cast<int>(arrived.size()) > cap)
-        throw std::invalid_argument(std::to_string(arrived.size()) + " experts cannot land at once, upload_cap is " +
-                                    std::to_string(cap));
+        throw std::invalid_argument(std::to_string(arrived.size()) + " experts cannot land at once, at most " +
+                                    std::to_string(cap) + " may (upload_cap, resident experts)");
     for (auto at = arrived.begin(); at != arrived.end(); ++at) {
         const bool known = *at >= 0 && *at < model_.experts && pool.queued[*at] != 0;
         if (!known || std::find(arrived.begin(), at, *at) != at)

@@ -224,7 +224,7 @@ class Stepper:
 
         Args:
             arrived: experts of the queue that land now, in this order, in place of those that are due (scope ``layer`` only). An empty list
-                lets nothing land. ``ValueError`` for an expert that is not queued, and for more than ``upload_cap``.
+                lets nothing land. ``ValueError`` for an expert that is not queued, and for more than ``upload_cap`` or than are resident.
 
         Returns:
             executed expert ids [n] in order of execution and their weights [n], the model's scale included; n <= K.

@@ -41,7 +41,7 @@ def test_each_admission(admission: str) -> None:
 def compare_by_the_clock(case: Case) -> None:
     """At every step some of the queue lands, in any order, whatever is due."""
     rng = np.random.default_rng(case.seed % 2**32)
-    cap = case.policy.get("upload_cap")
+    cap = min(case.policy.get("upload_cap") or case.capacity, case.capacity)
 
     def arrives(queue: list[Key]) -> list[Key]:
         chosen = rng.permutation(len(queue))[: rng.integers(0, len(queue) + 1)][:cap]

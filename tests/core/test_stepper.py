@@ -212,6 +212,24 @@ def test_arrivals_at_their_due_token_are_scheduled_landings() -> None:
             assert np.array_equal(values, again[kind][column]), (kind, column)
 
 
+def test_no_more_arrive_at_once_than_fit() -> None:
+    """Where nothing lands for long, more experts wait than the pool holds; what lands must not evict what landed with it."""
+    admission = {"name": "background", "beta": 0.0, "delay": TOKENS}
+    stepper = stepper_of(policy("substitute_all", initial="warm", admission=admission))
+    stepper.reset(5)
+    z = np.random.default_rng(0).normal(size=(TOKENS, EXPERTS)).astype(np.float32)
+    queue: list[int] = []
+    token = 0
+    while len(queue) <= CAPACITY:
+        queue = [expert for _, expert, _ in stepper.explain(0, z[token])["queue"]]
+        token += 1
+    with pytest.raises(ValueError, match=f"{CAPACITY + 1} experts cannot land at once, at most {CAPACITY} may"):
+        stepper.step(0, z[token], queue[: CAPACITY + 1])
+    before = stepper.meters()["landings"][0]
+    stepper.step(0, z[token], queue[:CAPACITY])
+    assert stepper.meters()["landings"][0] == before + CAPACITY
+
+
 def test_arrivals_that_cannot_be_are_refused_and_change_nothing() -> None:
     stepper = stepper_of(admitting(9, upload_cap=1))
     stepper.reset(5)
@@ -224,7 +242,7 @@ def test_arrivals_that_cannot_be_are_refused_and_change_nothing() -> None:
     absent = next(expert for expert in range(EXPERTS) if expert not in queue)
     for arrived, sentence in (
         ([absent], f"expert {absent} cannot land, it is not in the queue"), ([-1], "expert -1 cannot land"), ([EXPERTS], "cannot land"),
-        (queue[:2], "2 experts cannot land at once, upload_cap is 1"),
+        (queue[:2], "2 experts cannot land at once, at most 1 may"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=sentence):
             stepper.step(0, Z[0, token], arrived)
