@@ -90,7 +90,8 @@ void Decider::begin(int layer, const float* z) {
 const std::vector<int>& Decider::arrivals(int layer) {
     if (layer == 0) ahead_.begin_token();
     const Pool& pool = stepper.pool_of(layer);
-    const auto cap = static_cast<std::size_t>(std::min(stepper.policy().upload_cap.value_or(pool.capacity), pool.capacity));
+    const auto cap =
+        static_cast<std::size_t>(std::min(stepper.policy().upload_cap.value_or(pool.capacity), pool.capacity));
     arrived_.clear();
     for (int at = 0; at < pool.queue_size && arrived_.size() < cap; ++at)
         if (ahead_.arrived(layer, pool.queue_at(at).key)) arrived_.push_back(pool.queue_at(at).key);

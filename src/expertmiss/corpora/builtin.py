@@ -126,7 +126,7 @@ def scored_problems(corpus: Mapping[str, Any], split: str) -> Iterator[dict[str,
     check_ranges(corpus)
     for domain in (name for name in SCORED if name in corpus["domains"]):
         empty = True
-        for template in split_templates(domain, split):
+        for template in split_templates(domain, split, harder=True):
             accept = partial(within, corpus, domain, template)
             for number, problem in enumerate(template.problems(corpus["problems_per_template"], corpus["seed"] + _SCORED_SEED, accept)):
                 empty = False

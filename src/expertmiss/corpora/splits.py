@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 
-from expertmiss.corpora.generators import GENERATORS, Template
+from expertmiss.corpora.generators import GENERATORS, HARDER, Template
 
 _SHARES = {"exploratory": 0.10, "pilot": 0.06, "calibration": 0.06, "confirmatory": 0.10, "generation": 0.10, "train": 0.58}
 
@@ -28,7 +28,11 @@ def template_split(template_id: str) -> str:
     return hashed_split(template_id, _SHARES)
 
 
-def split_templates(domain: str, split: str) -> list[Template]:
-    """The templates of one generated domain in one split, in the order of their ids' hashes (so that any prefix is a mixture)."""
-    chosen = [template for template in GENERATORS[domain]() if template_split(template.id) == split]
+def split_templates(domain: str, split: str, *, harder: bool = False) -> list[Template]:
+    """The templates of one generated domain in one split, in the order of their ids' hashes (so that any prefix is a mixture).
+
+    ``harder``: with those that stand in no document.
+    """
+    every = GENERATORS[domain]() + (HARDER[domain]() if harder and domain in HARDER else [])
+    chosen = [template for template in every if template_split(template.id) == split]
     return sorted(chosen, key=lambda template: hashlib.sha256(f"order/{template.id}".encode()).digest())

@@ -23,9 +23,9 @@ def largest_number(problem: Problem) -> int:
 
 
 def parts(template: Template) -> int:
-    """How many of condition and change a function has: 0 (``all``, ``same``) to 2."""
+    """How many conditions and changes a function has: 0 (``all``, ``same``) to 3."""
     _, select, change, _ = template.id.split("/")[1].split("-")
-    return (select != "all") + (change != "same")
+    return (select != "all") + (0 if change == "same" else 1 + change.count("+"))
 
 
 def check_ranges(corpus: Mapping[str, Any]) -> None:

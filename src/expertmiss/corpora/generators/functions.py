@@ -1,16 +1,19 @@
 """Short Python functions in the form of HumanEval: signature and docstring as the prompt, a body of one to five lines, tests beside.
 
 A template is select x change x combine over a list of integers or over the words of a string; the body's style (comprehension,
-loop, two steps) varies inside a template, so that a held-out description was never seen with any body. Expected values in docstring examples and tests come from the table's own Python callables, not from the generated body: a body
+loop, two steps) varies inside a template, so that a held-out description was never seen with any body. Compositions change each element
+twice, which no function of the training text does: they are only scored. Expected values in docstring examples and tests come from the table's own Python callables, not from the generated body: a body
 that disagrees with its description fails its tests.
 """
 
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 from expertmiss.corpora.generators.base import Problem, Template
@@ -215,4 +218,30 @@ def templates() -> list[Template]:
         for change in changes
         for combine in combines
         if not (combine.name == "count" and change.name)
+    ]
+
+
+def _composed(first: Change, second: Change) -> Change:
+    """``second`` after ``first``."""
+    return Change(
+        f"{first.name}_{second.name}",
+        f"{first.words} and then {second.words}",
+        re.sub(r"\bx\b", first.code if first.code.endswith(")") else f"({first.code})", second.code),
+        lambda x, k: second.apply(first.apply(x, k), k),
+    )
+
+
+def compositions() -> list[Template]:
+    """Every select x two changes that follow one another in the table x combine; words are not changed further once they are lengths."""
+    kinds = {"numbers": (NUMBER_SELECTS, NUMBER_CHANGES, NUMBER_COMBINES), "words": (WORD_SELECTS, WORD_CHANGES, WORD_COMBINES)}
+    return [
+        Template(
+            f"functions/{kind}-{select.name or 'all'}-{first.name}+{second.name}-{combine.name}",
+            partial(_problem, kind=kind, select=select, change=_composed(first, second), combine=combine),
+        )
+        for kind, (selects, changes, combines) in kinds.items()
+        for select in selects
+        for first, second in pairwise(changes[1:])
+        for combine in combines
+        if combine.name != "count"
     ]
