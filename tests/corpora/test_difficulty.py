@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from expertmiss.corpora import build, builtin
+from expertmiss.corpora.generators import GENERATORS
 from expertmiss.corpora.generators.difficulty import largest_number, parts, steps
 from expertmiss.corpora.splits import split_templates
 from expertmiss.errors import UserError
@@ -45,6 +46,16 @@ def test_default_ranges_allow_every_problem(corpus: dict[str, Any]) -> None:
             assert all(1 <= steps(problem) <= 3 and largest_number(problem) <= 99 for problem in problems)
         else:
             assert 0 <= parts(template) <= 2
+
+
+def test_compositions_are_scored_and_stand_in_no_document(corpus: dict[str, Any]) -> None:
+    known = {template.id for template in GENERATORS["functions"]()}
+    every = scored({**corpus, "scored_parts": [0, 3]})
+    twice = every[(every["domain"] == "functions") & every["source"].str.contains("+", regex=False)]
+    assert len(twice) > 50 and not set(twice["source"].str.removeprefix("template:")) & known
+    by_id = {template.id: template for template in split_templates("functions", "generation", harder=True)}
+    assert {parts(by_id[source.removeprefix("template:")]) for source in twice["source"]} == {2, 3}
+    assert {template.id for template in split_templates("functions", "generation")} <= known
 
 
 def test_documents_do_not_depend_on_it(corpus: dict[str, Any], tmp_path: Path, context: Context) -> None:

@@ -8,11 +8,12 @@ import json
 import operator
 import re
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from expertmiss.corpora.generators import GENERATORS, records, word_problems
+from expertmiss.corpora.generators import GENERATORS, HARDER, Template, records, word_problems
 from expertmiss.corpora.splits import hashed_split, split_templates, template_split
 
 OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
@@ -67,9 +68,10 @@ def test_arithmetic_is_right_and_small() -> None:
             assert all(known[n] or n == "2" for a, _, b, _ in results for n in (a, b))
 
 
-def test_functions_pass_their_tests_and_wrong_bodies_do_not() -> None:
+@pytest.mark.parametrize("templates", [GENERATORS["functions"], HARDER["functions"]], ids=["of documents", "scored only"])
+def test_functions_pass_their_tests_and_wrong_bodies_do_not(templates: Callable[[], list[Template]]) -> None:
     wrong = passed = 0
-    for template in GENERATORS["functions"]():
+    for template in templates():
         for problem in template.problems(2, 0):
             scope: dict[str, Any] = {}
             exec(problem.text, scope)
