@@ -116,6 +116,16 @@ def test_power_and_error_rates_by_simulation() -> None:
         find_size(DECISION, {**PLAN, "sizes": [40]}, rules, loud)
 
 
+def test_domains_of_unequal_size_and_effect_are_centred() -> None:
+    """A pilot with few documents of a domain whose differences are large: at an effect of 0 a direction stays rare."""
+    own = pairs(cells(0.01, documents=80), PLAN, DECISION)
+    own = own[(own["kind"] == "natural") & (own["level"] == "mu_2")]
+    own = own[(own["domain"] == "a") | (own["document"] < 20)]
+    own = own.assign(difference=own["difference"] + 0.05 * (own["domain"] == "b"))
+    at_zero = verdict_shares(DECISION, decision_rules(PLAN, MU, 0.0075), own, 120, 0.0, 300, 1)
+    assert at_zero["heavy_worse"] + at_zero["light_worse"] < 0.1
+
+
 def test_what_is_decided_is_what_is_shown() -> None:
     paired = pairs(cells(0.004), PLAN, DECISION)
     effect = effects_table(paired, PLAN, DECISION).iloc[0]

@@ -1,7 +1,8 @@
 """How often the registered decision answers what, by simulation from the pilot's documents, and how many documents it needs.
 
 A simulated study draws the pilot's sources with replacement within each domain, with their documents' differences and realised masses, until each domain
-has its share of n documents; differences are centred on an assumed effect. So the spread within and between sources, the domains and the failing
+has an equal share of n documents; differences are centred so that such studies have an assumed effect in the mean, also where the pilot holds more
+documents of some domains. So the spread within and between sources, the domains and the failing
 share of the manipulation check are the pilot's. The decision function itself answers.
 """
 
@@ -28,7 +29,6 @@ def verdict_shares(
         effect: true mean difference.
     """
     draw = np.random.default_rng([seed, documents])
-    centred = pilot["difference"].to_numpy() - pilot["difference"].mean() + effect
     masses = pilot[["mass_heavy", "mass_light"]].to_numpy()
     domains = sorted(pilot["domain"].unique())
     quota = [documents // len(domains) + (index < documents % len(domains)) for index in range(len(domains))]
@@ -36,6 +36,8 @@ def verdict_shares(
         [np.flatnonzero((pilot["domain"] == domain) & (pilot["source"] == source)) for source in sorted(part["source"].unique())]
         for domain, part in pilot.groupby("domain", sort=True)
     ]
+    expected = np.average(pilot.groupby("domain", sort=True)["difference"].mean(), weights=quota)
+    centred = pilot["difference"].to_numpy() - expected + effect
     counted = dict.fromkeys(decision.VERDICTS, 0)
     for _ in range(simulations):
         places, source, domain = [], [], []
