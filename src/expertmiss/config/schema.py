@@ -145,7 +145,7 @@ class CorpusConfig:
     problems_per_template: int = opt(4, "builtin: scored problems generated from each template.", low=1)
     scored_steps: list[int] = opt(lambda: [1, 3], "builtin: fewest and most steps of arithmetic in a scored word problem.", low=1)
     scored_largest: list[int] = opt(lambda: [1, 99], "builtin: range of the largest number in a scored word problem and its steps.", low=1)
-    scored_parts: list[int] = opt(lambda: [0, 2], "builtin: fewest and most conditions and changes in a scored function.", low=0, high=3)
+    scored_parts: list[int] = opt(lambda: [0, 3], "builtin: fewest and most conditions and changes in a scored function.", low=0, high=3)
     tokens: int = opt(512, "Tokens of every document; shorter ones are left out and counted.", low=32, high=1_000_000)
     shift_split: str = opt("exploratory", "Topic-shift streams: split whose documents they are cut from.")
     shift_streams: int = opt(60, "Topic-shift streams: how many.", low=1)
