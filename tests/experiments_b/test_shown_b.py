@@ -23,7 +23,7 @@ from expertmiss.report.check import problems
 from expertmiss.stages import Context
 from expertmiss.stats.tables import write_table
 from tests.canvas_check import check_inside
-from tests.experiments_b.test_pilot_numbers import DECISION, LEVELS, PLAN, cells
+from tests.experiments_b.test_pilot_numbers import AVAILABLE, DECISION, LEVELS, PLAN, cells
 from tests.experiments_b.test_sites import invented
 
 NAMES = {"b_effects", "b_arms", "b_mass", "b_pairs", "b_sites"}
@@ -32,7 +32,7 @@ RESULT = {"verdict": "heavy_worse", "reason": "few heavy cost more", "status": "
 
 def tables_of(status: str) -> dict[str, pd.DataFrame]:
     """Tables of invented cells."""
-    tables = propose(cells(0.002, documents=90), LEVELS, PLAN, DECISION)[1]
+    tables = propose(cells(0.002, documents=90), LEVELS, PLAN, DECISION, AVAILABLE)[1]
     frame = invented(1200)
     tables |= {"b_site_model": fit(frame, 0.95), "b_site_cells": cells_of(frame, 0.95), "b_site_overlap": overlap(frame)}
     if status == "confirmatory":

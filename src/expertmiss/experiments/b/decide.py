@@ -70,7 +70,7 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, cells: Path, lock: 
     own = paired[(paired["kind"] == "natural") & (paired["level"] == plan["primary"])]
     tables = {
         "b_plan": plan_table(numbers, plan), "b_arms": arms_table(frame, plan, judge), "b_pairs": paired, "b_effects": effects,
-        "b_power": power_table(judge, plan, rules, own, [len(own)]), "b_statistics": _statistics(effects),
+        "b_power": power_table(judge, plan, rules, own, own["domain"].value_counts().to_dict()), "b_statistics": _statistics(effects),
     }  # fmt: skip
     made = read_labels(cells)
     labels = Labels.of(labels_of(made.substrate, made.host, standing, frame))

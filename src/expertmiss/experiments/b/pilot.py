@@ -3,8 +3,8 @@
 Inputs:  tokens.parquet, calibration trace, prereg/experiment_b.yaml, prereg/decide_experiment_b.py, the model's folder.
 Outputs: proposal.json (what `expertmiss prereg lock experiment_b` freezes, or why nothing can be locked); cells.parquet (document x arm); tables
          b_plan, b_supply, b_arms, b_pairs, b_effects, b_power.
-Steps:   reference run (weight classes, supply, levels); arms at the levels; delta from the loss of the random arm; number of documents and error rates
-         by simulation of the decision.
+Steps:   reference run (weight classes, supply, levels); arms at the levels; delta from the mean loss of the heavy and the light arm; number of documents
+         and error rates by simulation of the decision.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from expertmiss.errors import UserError
 from expertmiss.experiments.b.emulate import Setting, cells_frame, open_setting, run_arms, select_documents
 from expertmiss.experiments.b.levels import Levels, find_levels
 from expertmiss.experiments.b.plan import load_decision, load_plan, plan_arms
-from expertmiss.experiments.b.power import find_size, power_table
-from expertmiss.experiments.b.tables import arms_table, decision_rules, effects_table, pairs, plan_table
+from expertmiss.experiments.b.power import find_size, power_table, quotas
+from expertmiss.experiments.b.tables import arms_table, decision_rules, effects_table, mean_loss, pairs, plan_table
 from expertmiss.experiments.output import Clock
 from expertmiss.files import atomic_path, clear_parts, sha256_file, write_json
 from expertmiss.paths import project_root
@@ -60,7 +60,9 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path, calib
     parts = run_arms(setting, arms, levels.classes, out=out, context=context, what="pilot of experiment B")
     seconds = time.monotonic() - begun
     cells = cells_frame(setting, parts, arms, first)
-    proposal, tables = propose(cells, levels, rules, judge)
+    # Which documents the study may draw on: their names and hashes, no model runs on them.
+    study = select_documents(tokens, rules["split"], int(rules["sizes"][-1]), rules["documents_per_source"])
+    proposal, tables = propose(cells, levels, rules, judge, study["domain"].value_counts().to_dict())
     proposal |= {
         "model": setting.model_digest, "residency": rules["residency"], "capacity": setting.runner.emulator.rows[0].capacity,
         "plan": sha256_file(plan), "decision": sha256_file(decision),
@@ -84,7 +86,7 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path, calib
         outputs=written, artifacts=[path for path in written if path.suffix in (".csv", ".json")],
         metrics={
             **{f"mu/{name}": float(np.mean(budgets)) for name, budgets in levels.mu.items()},
-            "loss_of_random": proposal["loss"][0], "difference": float(primary["estimate"]), "sd": float(primary["sd"]),
+            "loss": proposal["loss"][0], "difference": float(primary["estimate"]), "sd": float(primary["sd"]),
             "share_passed": float(primary["share_passed"]), "n": proposal["n"], "row_tokens_per_second": setting.text.size * (1 + len(arms)) / seconds,
         },
         timings={"arms_s": seconds, "total_s": time.monotonic() - clock.begun}, labels=labels, started=clock.started,
@@ -102,28 +104,31 @@ def _levels(setting: Setting, rules: Mapping[str, Any], out: Path, context: Cont
 
 
 def propose(
-    cells: pd.DataFrame, levels: Levels, rules: Mapping[str, Any], judge: ModuleType
+    cells: pd.DataFrame, levels: Levels, rules: Mapping[str, Any], judge: ModuleType, available: Mapping[str, int]
 ) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
     """The numbers to be locked (``refusal`` says why they must not be, or is empty), and the tables.
 
     Args:
         cells: see :func:`cells_frame`.
+        available: documents of the confirmatory split that may enter, by domain. Domains that the pilot lacks are left out here: nothing is known of
+            them.
     """
+    available = {domain: count for domain, count in available.items() if domain in set(cells["domain"])}
     paired, arms = pairs(cells, rules, judge), arms_table(cells, rules, judge)
     effects = effects_table(paired, rules, judge)
     primary = rules["primary"]
-    loss = arms[(arms["order"] == "random") & (arms["level"] == primary)].iloc[0]
-    delta = rules["delta_share"] * float(loss["estimate"])
+    loss, low, high = mean_loss(cells, rules, judge, available)
+    delta = rules["delta_share"] * loss
     numbers: dict[str, Any] = {
         "classes": [list(bounds) for bounds in levels.classes], "mu": levels.mu, "delta": delta, "n": 0, "refusal": "",
-        "loss": [float(loss[name]) for name in ("estimate", "low", "high")],
+        "loss": [loss, low, high],
     }  # fmt: skip
     power = pd.DataFrame(columns=POWER)
     own = paired[(paired["kind"] == "natural") & (paired["level"] == primary)]
-    if not loss["low"] > 0:
+    if not low > 0:
         numbers["refusal"] = (
-            f"the pilot's loss of the random arm, {loss['estimate']:.5f} nats with 95 % interval [{loss['low']:.5f}, {loss['high']:.5f}], is not "
-            "clearly above 0, so there is no margin of equivalence"
+            f"the pilot's mean loss of the heavy and the light arm, {loss:.5f} nats with 95 % interval [{low:.5f}, {high:.5f}], is not clearly above 0, "
+            "so there is no margin of equivalence"
         )
     else:
         made = decision_rules(rules, levels.mu, delta)
@@ -133,10 +138,10 @@ def propose(
                 raise UserError(
                     f"the manipulation check passes in {100 * passed:.0f} % of the pilot documents, {100 * rules['documents_share']:.0f} % are needed"
                 )
-            numbers["n"] = find_size(judge, rules, made, own)
+            numbers["n"] = find_size(judge, rules, made, own, available)
         except UserError as problem:
             numbers["refusal"] = str(problem)
-        power = power_table(judge, rules, made, own, [numbers["n"] or int(rules["sizes"][-1])])
+        power = power_table(judge, rules, made, own, quotas(available, numbers["n"] or int(rules["sizes"][-1])))
     supply = pd.DataFrame([
         {
             "class": name, "layer": layer, "supply": float(value), "quantile": rules["supply_quantile"],

@@ -1,13 +1,14 @@
 """How often the registered decision answers what, by simulation from the pilot's documents, and how many documents it needs.
 
 A simulated study draws the pilot's sources with replacement within each domain, with their documents' differences and realised masses, until each domain
-has an equal share of n documents; differences are centred so that such studies have an assumed effect in the mean, also where the pilot holds more
-documents of some domains. So the spread within and between sources, the domains and the failing
-share of the manipulation check are the pilot's. The decision function itself answers.
+has the documents that it has in the study; differences are centred so that such studies have an assumed effect in the mean, also where the pilot holds
+other shares of the domains. So the spread within and between sources and the failing share of the manipulation check are the pilot's, the shares of domains
+the study's. The decision function itself answers.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
@@ -18,30 +19,37 @@ import pandas as pd
 from expertmiss.errors import UserError
 
 
+def quotas(available: Mapping[str, int], size: int) -> Counter[str]:
+    """Documents of each domain among ``size`` that are taken as ``select_documents`` does: domains take turns as long as theirs last."""
+    turns = [(turn, domain) for domain, count in available.items() for turn in range(count)]
+    return Counter(domain for _, domain in sorted(turns)[:size])
+
+
 def verdict_shares(
-    decision: ModuleType, plan: Mapping[str, Any], pilot: pd.DataFrame, documents: int, effect: float, simulations: int, seed: int
+    decision: ModuleType, plan: Mapping[str, Any], pilot: pd.DataFrame, quota: Mapping[str, int], effect: float, simulations: int, seed: int
 ) -> dict[str, float]:
-    """Share of simulated studies of ``documents`` documents with each verdict.
+    """Share of simulated studies with each verdict.
 
     Args:
         plan: as the decision takes it, without ``documents``.
         pilot: columns source, domain, difference, mass_heavy, mass_light.
+        quota: documents of the study by domain; each of them is in the pilot.
         effect: true mean difference.
     """
-    draw = np.random.default_rng([seed, documents])
+    draw = np.random.default_rng([seed, sum(quota.values())])
     masses = pilot[["mass_heavy", "mass_light"]].to_numpy()
-    domains = sorted(pilot["domain"].unique())
-    quota = [documents // len(domains) + (index < documents % len(domains)) for index in range(len(domains))]
+    domains = sorted(quota)
     groups = [
         [np.flatnonzero((pilot["domain"] == domain) & (pilot["source"] == source)) for source in sorted(part["source"].unique())]
-        for domain, part in pilot.groupby("domain", sort=True)
+        for domain, part in ((domain, pilot[pilot["domain"] == domain]) for domain in domains)
     ]
-    expected = np.average(pilot.groupby("domain", sort=True)["difference"].mean(), weights=quota)
+    sizes = [quota[domain] for domain in domains]
+    expected = np.average(pilot.groupby("domain")["difference"].mean()[domains], weights=sizes)
     centred = pilot["difference"].to_numpy() - expected + effect
     counted = dict.fromkeys(decision.VERDICTS, 0)
     for _ in range(simulations):
         places, source, domain = [], [], []
-        for name, size, clusters in zip(domains, quota, groups, strict=True):
+        for name, size, clusters in zip(domains, sizes, groups, strict=True):
             found = 0
             while found < size:
                 chosen = clusters[draw.integers(len(clusters))][: size - found]
@@ -59,36 +67,44 @@ def verdict_shares(
     return {name: count / simulations for name, count in counted.items()}
 
 
-def find_size(decision: ModuleType, plan: Mapping[str, Any], rules: Mapping[str, Any], pilot: pd.DataFrame) -> int:
+def find_size(
+    decision: ModuleType, plan: Mapping[str, Any], rules: Mapping[str, Any], pilot: pd.DataFrame, available: Mapping[str, int]
+) -> int:
     """The smallest of ``plan['sizes']`` with enough power for ``equivalent`` at 0 and ``heavy_worse`` at delta.
 
     Args:
         plan: the registered plan.
         rules: as the decision takes them.
+        available: documents that may enter, by domain of the pilot.
 
     Raises:
-        UserError: no size suffices.
+        UserError: no size that there are documents for suffices.
     """
+    most, found, tried = sum(available.values()), [0.0, 0.0], 0
     for size in plan["sizes"]:
+        if size > most:
+            break
+        tried = size
         found = [
-            verdict_shares(decision, rules, pilot, size, effect, plan["simulations"], plan["seeds"]["power"])[verdict]
+            verdict_shares(decision, rules, pilot, quotas(available, size), effect, plan["simulations"], plan["seeds"]["power"])[verdict]
             for effect, verdict in ((0.0, "equivalent"), (rules["delta"], "heavy_worse"))
         ]
         if min(found) >= plan["power"]:
             return int(size)
     raise UserError(
-        f"Experiment B: {plan['sizes'][-1]} documents give a power of {found[0]:.2f} (equivalent) and {found[1]:.2f} (heavy_worse), "
+        f"Experiment B: {tried} of {most} documents give a power of {found[0]:.2f} (equivalent) and {found[1]:.2f} (heavy_worse), "
         f"{plan['power']} is needed; nothing can be locked"
     )
 
 
 def power_table(
-    decision: ModuleType, plan: Mapping[str, Any], rules: Mapping[str, Any], pilot: pd.DataFrame, sizes: list[int]
+    decision: ModuleType, plan: Mapping[str, Any], rules: Mapping[str, Any], pilot: pd.DataFrame, quota: Mapping[str, int]
 ) -> pd.DataFrame:
-    """Shares of verdicts by size and by true effect in units of delta: error rates and power."""
+    """Shares of verdicts by true effect in units of delta, of studies with ``quota`` documents: error rates and power."""
     rows = []
-    for size in sizes:
-        for effect in (-1.0, 0.0, 0.5, 1.0, 2.0):
-            shares = verdict_shares(decision, rules, pilot, size, effect * rules["delta"], plan["simulations"], plan["seeds"]["power"])
-            rows += [{"documents": size, "effect": effect, "verdict": verdict, "share": share} for verdict, share in shares.items()]
+    for effect in (-1.0, 0.0, 0.5, 1.0, 2.0):
+        shares = verdict_shares(decision, rules, pilot, quota, effect * rules["delta"], plan["simulations"], plan["seeds"]["power"])
+        rows += [
+            {"documents": sum(quota.values()), "effect": effect, "verdict": verdict, "share": share} for verdict, share in shares.items()
+        ]
     return pd.DataFrame(rows).assign(simulations=plan["simulations"])

@@ -124,6 +124,26 @@ def _sized(frame: pd.DataFrame, sample: pd.DataFrame, plan: Mapping[str, Any]) -
     )  # fmt: skip
 
 
+def mean_loss(
+    cells: pd.DataFrame, plan: Mapping[str, Any], decision: ModuleType, available: Mapping[str, int]
+) -> tuple[float, float, float]:
+    """Loss against the reference of the heavy and the light arm at the primary level, mean of the two, nats, with its interval.
+
+    Domains weigh as among the documents ``available`` to the study; otherwise mean and interval are the decision's.
+    """
+    natural = (cells["kind"] == "natural") & (cells["level"] == plan["primary"]) & cells["order"].isin(["heavy", "light"])
+    lossless = cells[cells["arm"] == REFERENCE].set_index("document")
+    about = lossless[lossless["domain"].isin(list(available))]
+    loss = (cells[natural].groupby("document")["nll"].mean() - lossless["nll"])[about.index]
+    weight = about["domain"].map(available) / about["domain"].map(about["domain"].value_counts())
+    weight *= len(about) / weight.sum()
+    # A weighted mean is the mean of each domain's mean plus its weighted residuals.
+    centre = loss.groupby(about["domain"]).transform("mean")
+    _, error, freedom = decision.clustered_mean(weight * (loss - centre), about["source"], about["domain"])
+    estimate = float((weight * loss).mean())
+    return estimate, *decision.bounds(estimate, error, freedom, plan["confidence"])
+
+
 def outcomes_of(paired: pd.DataFrame, plan: Mapping[str, Any]) -> dict[str, list[Any]]:
     """The primary comparison as the decision takes it."""
     chosen = paired[(paired["kind"] == "natural") & (paired["level"] == plan["primary"])]
