@@ -84,7 +84,9 @@ def main() -> None:
         traffic = engine.traffic()
         speeds["engine, step"].append((traffic["loaded_bytes"] - before["loaded_bytes"]) / (traffic["waiting"] - before["waiting"]))
         for name in ("raw, step", "raw, layers"):
-            steps = [[part for i in random.choice(experts, top_k, replace=False) for part in layer[i]] for _ in range(8) for layer in layers]
+            steps = [
+                [part for i in random.choice(experts, top_k, replace=False) for part in layer[i]] for _ in range(8) for layer in layers
+            ]
             groups = steps if name == "raw, layers" else [[part for step in steps for part in step]]
             speeds[name].append(raw_reads(path, groups, asked.depth))
     print(f"{path.name}, blocks of {layers[0][0][0][1] / 1024:.0f} KiB, {asked.depth} reads under way, {asked.rounds} rounds")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -69,12 +68,81 @@ def test_the_blocks_are_the_experts_bytes(tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.frombuffer(path.read_bytes()[offset : offset + size], np.float32), 12.0)
 
 
+class StandIn:
+    """Three layers of eight experts, two chosen: a layer with n misses adds n ms, one with admissions 0.5 ms and 0.25 ms for each."""
+
+    def __init__(self) -> None:
+        self.router = {"layers": 3, "experts": 8, "top_k": 2}
+
+    def start(self, policy: dict[str, Any], capacity: int, *, log: bool) -> None:
+        assert log
+        self.policy, self.capacity = policy["name"], capacity
+        self.random = np.random.default_rng(capacity)
+
+    def nll(self, tokens: list[int]) -> None:
+        steps = len(tokens) - 1
+        asked = self.random.integers(0, 3, (steps, 3)) * (self.capacity < 8)
+        t, layer = np.repeat(np.argwhere(asked >= 0), asked.ravel(), axis=0).T
+        one, none = (
+            {"document": np.zeros(len(t), int), "t": t, "layer": layer},
+            {name: np.zeros(0, int) for name in ("document", "t", "layer")},
+        )
+        hits = {"document": np.zeros(steps, int), "t": np.arange(steps), "layer": np.zeros(steps, int), "verdict": np.zeros(steps, int)}
+        misses = self.policy == "misses"
+        calls = {name: np.concatenate([hits[name], one[name]]) for name in one} if misses else hits
+        calls["verdict"] = np.concatenate([hits["verdict"], np.ones(len(t), int)]) if misses else hits["verdict"]
+        self.log = {"calls": calls, "landings": none if misses else one}
+        parts = {
+            "compute": np.full(steps, 0.006),
+            "policy": np.full(steps, 0.003),
+            "background": np.zeros(steps),
+            "waiting": np.zeros(steps),
+        }
+        parts["compute"][:FIRST_TARGET] = 1.0
+        if misses:
+            parts["waiting"] = 1e-3 * asked.sum(axis=1)
+        else:
+            parts["background"] = 0.5e-3 * (asked > 0).sum(axis=1) + 0.25e-3 * asked.sum(axis=1)
+            parts["waiting"] += 0.02
+        self.times = {**parts, "wall": sum(parts.values())}
+
+    def take_times(self) -> dict[str, Any]:
+        return self.times
+
+    def take_log(self) -> dict[str, Any]:
+        return self.log
+
+
 def test_a_resident_round_divides_by_layers_and_leaves_first_tokens_out() -> None:
-    tokens = np.arange(FIRST_TARGET + 5)
-    times = {name: np.full(len(tokens) - 1, 0.006) for name in ("compute", "policy")}
-    times["compute"][:FIRST_TARGET] = 1.0
-    engine: Any = SimpleNamespace(router={"layers": 3}, reset=lambda document: None, nll=lambda ids: None, take_times=lambda: times)
-    assert calibrate.decode_resident(engine, tokens) == pytest.approx({"compute_s": 0.002, "policy_s": 0.002})
+    engine: Any = StandIn()
+    assert calibrate.decode_resident(engine, np.arange(FIRST_TARGET + 5)) == pytest.approx({"compute_s": 0.002, "policy_s": 0.001})
+
+
+def test_what_misses_and_admissions_add_is_found_again() -> None:
+    engine: Any = StandIn()
+    words = np.arange(FIRST_TARGET + 60)
+    resident = calibrate.decode_resident(engine, words)
+    rounds = [calibrate.decode_with_reads(engine, words, [capacity, 4], resident) for capacity in (2, 3)]
+    table = calibrate.summarize_added(rounds, 2, 50).set_index("quantity")
+    expected = {"fetch_1_s": 1e-3, "fetch_2_s": 2e-3, "landing_layer_s": 0.5e-3, "landing_s": 0.25e-3}
+    for name, seconds in expected.items():
+        assert table.loc[name, "estimate"] == pytest.approx(seconds)
+        assert table.loc[name, "low"] == pytest.approx(seconds) == table.loc[name, "high"]
+    seconds, landed = np.array([one.saturated for one in rounds]).sum(axis=0)
+    assert landed == sum(one.landed[:59].sum() for one in rounds)  # at the first of the two capacities
+    assert table.loc["background_s", "estimate"] == pytest.approx(seconds / landed)
+    profile = calibrate.profile_of("mine", table.reset_index(), 8, 1000, 3)["timing"]
+    assert profile["fetch_s"] == pytest.approx([1e-3, 2e-3]) and "fetch_1_s" not in profile
+
+
+def test_misses_that_never_happened_add_nothing_more() -> None:
+    """No layer ever misses three: its time is that of two, and more misses never take less."""
+    random = np.random.default_rng(0)
+    missing = random.integers(0, 3, (80, 2))
+    seconds = np.array([0.0, 2e-3, 1.5e-3])[missing].sum(axis=1)  # noise may make two cheaper than one
+    one = calibrate.Added(seconds, missing, np.zeros(80), np.zeros((80, 2), int), (1.0, 0))
+    found = calibrate.summarize_added([one, one], 3, 10).set_index("quantity")["estimate"]
+    assert 0 < found["fetch_1_s"] <= found["fetch_2_s"] == found["fetch_3_s"] and found["landing_s"] == 0 == found["background_s"]
 
 
 def test_a_profile_is_a_file_of_the_host_group(tmp_path: Path) -> None:

@@ -60,6 +60,22 @@ def test_a_miss_may_be_computed_where_it_lies() -> None:
     np.testing.assert_allclose(predict(requests([[2, 1]]), HOST, "host_compute").waiting, [0.003])
 
 
+CALIBRATED = replace(HOST, fetch_s=(0.003, 0.004, 0.004), landing_layer_s=0.0005, landing_s=0.0001, background_s=0.002)
+
+
+def test_a_calibrated_host_adds_what_it_measured() -> None:
+    found = predict(requests([[1, 3], [0, 0]], [[0, 0], [2, 0]]), CALIBRATED)
+    np.testing.assert_allclose(found.waiting, [0.007, 0])
+    np.testing.assert_allclose(found.background, [0, 0.0007])  # 4 ms of reads fit behind the 12 ms of a token
+    np.testing.assert_allclose(found.compute + found.policy, 0.012)
+
+
+def test_late_admissions_of_a_calibrated_host() -> None:
+    """14 experts take 28 ms when reads never stop; the token offers 12 ms and what the landings themselves cost, 2.4 ms."""
+    found = predict(requests([[0, 0], [0, 0]], [[0, 0], [7, 7]]), CALIBRATED)
+    np.testing.assert_allclose(found.background, [0, 0.0024 + 0.028 - 0.0144])
+
+
 def test_a_log_becomes_counts() -> None:
     calls = {
         "document": np.array([3, 3, 3, 3, 4, 4]), "t": np.array([0, 0, 1, 1, 0, 1]), "layer": np.array([0, 0, 1, 1, 1, 0]),
@@ -76,6 +92,10 @@ def test_mistakes_are_named() -> None:
         HostTimes.of({"name": "here", "timing": {}})
     with pytest.raises(UserError, match=r"host.timing.read_bytes_per_s: 0 is no time or rate"):
         replace(HOST, read_bytes_per_s=0)
+    with pytest.raises(UserError, match=r"host.timing.fetch_s: not times that rise"):
+        replace(HOST, fetch_s=(0.002, 0.001))
+    with pytest.raises(UserError, match=r"calibrated up to 3 misses of a layer"):
+        predict(requests([[4]]), CALIBRATED)
     with pytest.raises(UserError, match="did you mean 'fetch'"):
         predict(requests([[0]]), HOST, "fetsch")
 

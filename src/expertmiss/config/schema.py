@@ -172,6 +172,10 @@ class HostTimingConfig:
     host_compute_bytes_per_s: float | None = opt(None, "Bytes of weights a second that the processor multiplies.", low=1)
     expert_bytes: int | None = opt(None, "Bytes of one expert.", low=1)
     expert_reads: int | None = opt(None, "Reads of one expert.", low=1)
+    fetch_s: list[float] = opt(list, "Seconds that a layer with 1, 2, ... top-K misses adds to a token; empty: not measured.", low=0)
+    landing_layer_s: float = opt(0.0, "Seconds that admissions add to a token for each layer with some.", low=0)
+    landing_s: float = opt(0.0, "The same for each expert.", low=0)
+    background_s: float = opt(0.0, "Seconds of an expert when background reads never stop.", low=0)
 
 
 @dataclass
@@ -307,7 +311,10 @@ class EngineConfig:
     threads: int = opt(1, "Threads of the model (see capture.threads).", low=1, high=1024)
     io_threads: int = opt(8, "Reads under way at once.", low=1, high=1024)
     calibration_rounds: int = opt(12, "calibrate_host: rounds, over which its intervals are.", low=3)
-    calibration_tokens: int = opt(64, "calibrate_host: tokens decoded in a round.", low=18)
+    calibration_tokens: int = opt(256, "calibrate_host: tokens decoded in a round, under every policy that it needs.", low=18)
+    calibration_residency: list[float] = opt(
+        lambda: [0.125, 0.5], "calibrate_host: resident shares at which misses and admissions are timed.", low=0, high=1
+    )
     calibration_reads: int = opt(48, "calibrate_host: reads of each size in a round.", low=4)
 
 

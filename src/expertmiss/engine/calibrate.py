@@ -3,16 +3,19 @@
 Inputs:  the model's GGUF file, the compiled engine, ``tokens.parquet`` (text of the calibration split).
 Outputs: ``calibration.parquet`` (every quantity with its interval over rounds), ``profile.yaml`` (a file that the configuration group ``host``
          reads).
-Steps:   rounds of: tokens with everything resident (computing, policy core); single reads of several sizes, alone and beside background reads
-         (latency = a + bytes / b); all reads together. Medians over rounds.
+Steps:   rounds of: tokens with everything resident (computing, policy core); the same tokens with misses, and with admissions; single reads of several
+         sizes, alone and beside background reads (latency = a + bytes / b); all reads together. Medians over rounds; of what misses and admissions
+         add, least squares over the tokens of all rounds.
 """
 
 from __future__ import annotations
 
+import re
 import time
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -27,14 +30,18 @@ from expertmiss.evaluation import FIRST_TARGET
 from expertmiss.files import write_text
 from expertmiss.progress import Progress
 from expertmiss.provenance import Labels, write_run
+from expertmiss.simulate.capacity import resident_experts
+from expertmiss.simulate.time_model import Requests, requests_of
 from expertmiss.stages import Context
 from expertmiss.stats.tables import write_table
 from expertmiss.traces.capture import choose_documents, read_tokens
 
 STAGE = "calibrate_host"
-RESIDENT = {
-    "name": "resident", "miss_rule": {"name": "fetch_all"}, "eviction": {"name": "lru"}, "admission": {"name": "fetched_only"}, "initial": "random",
+MISSES: dict[str, Any] = {
+    "name": "misses", "miss_rule": {"name": "fetch_all"}, "eviction": {"name": "lru"}, "admission": {"name": "fetched_only"}, "initial": "random",
 }  # fmt: skip
+ADMISSIONS = {**MISSES, "name": "admissions", "miss_rule": {"name": "substitute_all"}, "admission": {"name": "every_miss"}}
+"""Nothing is fetched for a step; every miss is read in the background for the next token."""
 SIZES = (1, 4, 16)
 """Sizes of the reads, in blocks of one expert's matrix: the slope over bytes needs several."""
 RESAMPLES = 2000
@@ -65,19 +72,25 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, gguf: Path, engine:
     rounds, length = options["calibration_rounds"], options["calibration_tokens"]
     texts = choose_documents(read_tokens(tokens), "calibration", rounds, tokens)["tokens"].tolist()
     session = Engine(gguf, engine_options(options, length))
-    session.start(RESIDENT, session.router["experts"])
+    experts, top_k = session.router["experts"], session.router["top_k"]
+    capacities = [
+        resident_experts(share, experts, top_k, "engine.calibration_residency") for share in sorted(options["calibration_residency"])
+    ]
     reader = Reader(gguf, options["store"] == "direct")
     random = np.random.default_rng(0)
-    found = []
+    found, added = [], []
     with Progress(rounds + 1, "calibrate host", "round", context.journal) as bar:
         for number in range(rounds + 1):
-            computed = decode_resident(session, np.asarray(texts[number % len(texts)])[:length])
+            words = np.asarray(texts[number % len(texts)])[:length]
+            computed = decode_resident(session, words)
+            extra = decode_with_reads(session, words, capacities, computed)
             measured = measure_reads(reader, int(blocks[..., 1].max()), options["calibration_reads"], options["io_threads"], random)
             if number > 0:  # the first round warms up
                 found.append({**computed, **measured, "host_compute_bytes_per_s": host_compute()})
+                added.append(extra)
             bar.update()
     reader.close()
-    table = summarize(pd.DataFrame(found))
+    table = pd.concat([summarize(pd.DataFrame(found)), summarize_added(added, top_k)], ignore_index=True)
     expert = int(blocks[0, 0, :, 1].sum())
     profile = profile_of(host["name"], table, options["io_threads"], expert, reads)
     labels = Labels(
@@ -111,11 +124,53 @@ def refuse_assumed(host: dict[str, Any]) -> None:
 
 def decode_resident(engine: Engine, tokens: NDArray[Any]) -> dict[str, float]:
     """Mean seconds of computing and of the policy core, a token and layer, with everything resident; first tokens left out."""
-    engine.reset(0)
-    engine.nll(tokens.tolist())
-    times = engine.take_times()
+    times, _ = _decode(engine, MISSES, engine.router["experts"], tokens)
     layers = engine.router["layers"]
-    return {f"{name}_s": float(times[name][FIRST_TARGET:].mean()) / layers for name in ("compute", "policy")}
+    return {f"{name}_s": float(times[name].mean()) / layers for name in ("compute", "policy")}
+
+
+class Added(NamedTuple):
+    """What tokens of one round took beyond a resident token, and what they asked for.
+
+    ``fetching`` float64 [T], seconds, with ``missing`` int64 [T, L] misses; ``landing`` float64 [T] (without waiting) with ``landed`` int64 [T, L]
+    admissions; ``saturated``: seconds and admissions, sums over the tokens with the fewest residents.
+    """
+
+    fetching: NDArray[np.float64]
+    missing: NDArray[np.int64]
+    landing: NDArray[np.float64]
+    landed: NDArray[np.int64]
+    saturated: tuple[float, int]
+
+
+def decode_with_reads(engine: Engine, tokens: NDArray[Any], capacities: Sequence[int], resident: Mapping[str, float]) -> Added:
+    """Decode ``tokens`` with misses and with admissions at every capacity, the smallest first.
+
+    ``resident``: what :func:`decode_resident` found for the same tokens.
+    """
+    base = engine.router["layers"] * (resident["compute_s"] + resident["policy_s"])
+    found: dict[str, list[NDArray[Any]]] = {name: [] for name in Added._fields[:4]}
+    saturated = None
+    for capacity in capacities:
+        times, requests = _decode(engine, MISSES, capacity, tokens)
+        found["fetching"].append(times["wall"] - base)
+        found["missing"].append(requests.fetches)
+        times, requests = _decode(engine, ADMISSIONS, capacity, tokens)
+        found["landing"].append(times["wall"] - times["waiting"] - base)
+        found["landed"].append(requests.landings)
+        saturated = saturated or (float(times["wall"].sum()), int(requests.landings.sum()))
+    assert saturated is not None
+    fetching, missing, landing, landed = (np.concatenate(found[name]) for name in Added._fields[:4])
+    return Added(fetching, missing, landing, landed, saturated)
+
+
+def _decode(engine: Engine, policy: dict[str, Any], capacity: int, tokens: NDArray[Any]) -> tuple[dict[str, NDArray[Any]], Requests]:
+    """Times and requests of the tokens after the first ones."""
+    engine.start(policy, capacity, log=True)
+    engine.nll(tokens.tolist())
+    times = {name: values[FIRST_TARGET:] for name, values in engine.take_times().items()}
+    requests = requests_of(engine.take_log(), engine.router["layers"])[0]
+    return times, Requests(requests.fetches[FIRST_TARGET:], requests.landings[FIRST_TARGET:])
 
 
 def measure_reads(reader: Reader, block: int, count: int, threads: int, random: np.random.Generator) -> dict[str, float]:
@@ -165,9 +220,51 @@ def summarize(rounds: pd.DataFrame, resamples: int = RESAMPLES) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
+def summarize_added(rounds: Sequence[Added], top_k: int, resamples: int = RESAMPLES) -> pd.DataFrame:
+    """``fetch_1_s`` ... ``fetch_K_s``, ``landing_layer_s``, ``landing_s`` and ``background_s`` with 95 % intervals, rounds resampled.
+
+    Non-negative least squares of added seconds over tokens: on layers with at least 1, 2, ... K misses, so that more misses never take less; on layers
+    with admissions and on admissions.
+    """
+    steps = np.arange(1, top_k + 1)
+    designs = [
+        ([(one.missing[:, :, None] >= steps).sum(axis=1) for one in rounds], [one.fetching for one in rounds]),
+        ([np.stack([(one.landed > 0).sum(axis=1), one.landed.sum(axis=1)], axis=1) for one in rounds], [one.landing for one in rounds]),
+    ]
+    # Rounds enter by their normal equations, so that thousands of resamples are cheap.
+    squares = [
+        (np.stack([x.T @ x for x in xs]).astype(float), np.stack([x.T @ y for x, y in zip(xs, ys, strict=True)])) for xs, ys in designs
+    ]
+    full = np.array([one.saturated for one in rounds], np.float64)
+
+    def solve(places: NDArray[np.int64]) -> NDArray[np.float64]:
+        fetch, landing = (_nnls(gram[places].sum(axis=0), moment[places].sum(axis=0)) for gram, moment in squares)
+        seconds, experts = full[places].sum(axis=0)
+        return np.concatenate([np.cumsum(fetch), landing, [seconds / experts if experts else 0.0]])
+
+    draws = np.random.default_rng(2).integers(0, len(rounds), (resamples, len(rounds)))
+    drawn = np.stack([solve(places) for places in draws])
+    return pd.DataFrame({
+        "quantity": [*(f"fetch_{step}_s" for step in steps), "landing_layer_s", "landing_s", "background_s"], "unit": "s",
+        "estimate": solve(np.arange(len(rounds))), "low": np.quantile(drawn, 0.025, axis=0), "high": np.quantile(drawn, 0.975, axis=0),
+        "confidence": 0.95, "rounds": len(rounds),
+    })  # fmt: skip
+
+
+def _nnls(gram: NDArray[np.float64], moment: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Non-negative least squares from the normal equations: ``gram`` [N, N], ``moment`` [N]. What was never seen is 0."""
+    values, vectors = np.linalg.eigh(gram)
+    kept = values > 1e-9 * values[-1]
+    root = (vectors[:, kept] * np.sqrt(values[kept])).T
+    solution: NDArray[np.float64] = nnls(root, vectors[:, kept].T @ moment / np.sqrt(values[kept]))[0]
+    return solution
+
+
 def profile_of(name: str, table: pd.DataFrame, io_threads: int, expert_bytes: int, expert_reads: int) -> dict[str, Any]:
     """The calibration as a file of config/host."""
-    timing = {row["quantity"]: float(f"{row['estimate']:.4g}") for row in table.to_dict("records")}
+    timing: dict[str, Any] = {row["quantity"]: float(f"{row['estimate']:.4g}") for row in table.to_dict("records")}
+    steps = [name for name in timing if re.fullmatch(r"fetch_\d+_s", name)]
+    timing["fetch_s"] = [timing.pop(name) for name in steps]
     return {
         "name": name, "assumed": False,
         "timing": {**timing, "io_threads": io_threads, "expert_bytes": expert_bytes, "expert_reads": expert_reads},

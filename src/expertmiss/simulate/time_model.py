@@ -4,16 +4,20 @@ Per token and layer the model needs the experts that the step waits for (``fetch
 reads are under way together, up to the host's I/O threads; background reads take the time in which the layers compute, and only what does not fit
 there is waited for. Nothing is hidden behind a step's own reads: its experts are needed at once.
 
-    time(t) = L (compute + policy) + sum over layers of wait(t, l) + late(t)
+    time(t) = L (compute + policy) + sum over layers of wait(t, l) + landed(t) + late(t)
 
-Known limits: no queueing between a step's reads and background reads beyond the slower latency, no reads that go on over several tokens, and constant
-computing time (no growth with the context).
+Where the engine was calibrated, ``wait`` is what a layer with so many misses adds to a token of the engine, ``landed`` what the decoding thread and the
+processor lose to admissions, and ``late`` follows from the time of an expert when background reads never stop. Where it was not (assumed hosts),
+``wait`` and ``late`` are put together from single reads and ``landed`` is nothing.
+
+Known limits: no queueing between a step's reads and background reads, no reads that go on over several tokens, and constant computing time (no growth
+with the context).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -42,6 +46,9 @@ class HostTimes:
         host_compute_bytes_per_s: weights that the host's own processor multiplies, for ``miss_service: host_compute``.
         expert_bytes: one expert.
         expert_reads: reads of one expert (its matrices lie apart in a GGUF file).
+        fetch_s: what a layer with 1, 2, ... misses adds to a token, up to top-K; empty where nobody measured it.
+        landing_layer_s, landing_s: what admissions add to a token for each layer with some, and for each expert.
+        background_s: time of an expert when background reads never stop; needed with ``fetch_s``.
     """
 
     compute_s: float
@@ -55,13 +62,20 @@ class HostTimes:
     host_compute_bytes_per_s: float
     expert_bytes: int
     expert_reads: int
+    fetch_s: tuple[float, ...] = ()
+    landing_layer_s: float = 0.0
+    landing_s: float = 0.0
+    background_s: float = 0.0
 
     def __post_init__(self) -> None:
         for item in fields(self):
+            if item.name == "fetch_s":
+                continue
             value = getattr(self, item.name)
-            least = 0.0 if item.name in ("compute_s", "policy_s", "read_s", "busy_read_s") else None
-            if not (value >= least if least is not None else value > 0):
+            if not (value >= 0 if item.name.endswith("_s") and not item.name.endswith("per_s") else value > 0):
                 raise UserError(f"host.timing.{item.name}: {value} is no time or rate; calibrate the host again")
+        if not all(later >= sooner >= 0 for sooner, later in zip((0.0, *self.fetch_s), self.fetch_s, strict=False)):
+            raise UserError("host.timing.fetch_s: not times that rise with the number of misses; calibrate the host again")
 
     @classmethod
     def of(cls, host: Mapping[str, Any]) -> HostTimes:
@@ -71,12 +85,13 @@ class HostTimes:
             UserError: the host has no profile.
         """
         timing = host.get("timing") or {}
-        missing = [item.name for item in fields(cls) if timing.get(item.name) is None]
+        missing = [item.name for item in fields(cls) if item.default is MISSING and timing.get(item.name) is None]
         if missing:
             raise UserError(
                 f"host '{host['name']}': has no {missing[0]}; calibrate it (stage calibrate_host), or choose a file of config/host that has"
             )
-        return cls(**{item.name: timing[item.name] for item in fields(cls)})
+        known = {item.name: timing[item.name] for item in fields(cls) if timing.get(item.name) is not None}
+        return cls(**known | {"fetch_s": tuple(known.get("fetch_s", ()))})
 
 
 @dataclass(frozen=True)
@@ -89,7 +104,7 @@ class Requests:
 
 @dataclass(frozen=True)
 class Predicted:
-    """Seconds [T]: ``wall`` is the sum of the other four."""
+    """Seconds [T]: ``wall`` is the sum of the other four. ``background``: what admissions cost, and what of their reads is late."""
 
     compute: Array
     policy: Array
@@ -124,7 +139,7 @@ def requests_of(log: Mapping[str, Any], layers: int) -> dict[int, Requests]:
 
 
 def service_time(experts: NDArray[Any], host: HostTimes, busy: Array | float = 0.0) -> Array:
-    """Seconds until ``experts`` [...] asked for together have arrived.
+    """Seconds until ``experts`` [...] asked for together have arrived, from single reads.
 
     Args:
         busy: share of the time in which background reads are under way, 0 to 1, broadcast against ``experts``.
@@ -149,20 +164,27 @@ def predict(requests: Requests, host: HostTimes, miss_service: str = "fetch") ->
             prices the misses of this run; it does not say what the cache would have held without those fetches.
 
     Raises:
-        UserError: no such service.
+        UserError: no such service; more misses than the host was calibrated for.
     """
     if miss_service not in MISS_SERVICES:
         raise UserError(f"miss_service '{miss_service}': no such service; {suggest(miss_service, MISS_SERVICES)}")
     tokens, layers = requests.fetches.shape
     compute, policy = np.full(tokens, layers * host.compute_s), np.full(tokens, layers * host.policy_s)
+    landings = requests.landings.sum(axis=1)
+    landed = host.landing_layer_s * (requests.landings > 0).sum(axis=1) + host.landing_s * landings
     # What lands at a token was read while the token before it was computed.
-    work = service_time(requests.landings.sum(axis=1), host)
-    window = layers * (host.compute_s + host.policy_s)
-    following = np.append(work[1:], 0.0)
-    busy = np.divide(following, window, out=np.zeros_like(following), where=following > 0) if window > 0 else (following > 0).astype(float)
+    work = landings * host.background_s if host.fetch_s else service_time(landings, host)
+    window = layers * (host.compute_s + host.policy_s) + landed
     late = np.where(work > 0, np.maximum(work - window, 0.0), 0.0)
-    if miss_service == "fetch":
-        waiting = service_time(requests.fetches, host, np.minimum(busy, 1.0)[:, None]).sum(axis=1)
-    else:
+    if miss_service == "host_compute":
         waiting = requests.fetches.sum(axis=1) * host.expert_bytes / host.host_compute_bytes_per_s
-    return Predicted(compute, policy, waiting, late)
+    elif host.fetch_s:
+        table = np.array([0.0, *host.fetch_s])
+        if requests.fetches.max(initial=0) >= len(table):
+            raise UserError(f"host.timing.fetch_s: calibrated up to {len(table) - 1} misses of a layer; calibrate the host with this model")
+        waiting = table[requests.fetches].sum(axis=1)
+    else:
+        following = np.append(work[1:], 0.0)
+        busy = np.divide(following, window, out=np.ones_like(following), where=window > 0) * (following > 0)
+        waiting = service_time(requests.fetches, host, np.minimum(busy, 1.0)[:, None]).sum(axis=1)
+    return Predicted(compute, policy, waiting, landed + late)

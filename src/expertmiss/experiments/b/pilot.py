@@ -62,7 +62,9 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path, calib
     cells = cells_frame(setting, parts, arms, first)
     # Which documents the study may draw on: their names and hashes, no model runs on them.
     study = select_documents(tokens, rules["split"], int(rules["sizes"][-1]), rules["documents_per_source"])
-    proposal, tables = propose(cells, levels, rules, judge, study["domain"].value_counts().to_dict())
+    proposal, tables = propose(
+        cells, levels, rules, judge, {str(name): int(count) for name, count in study["domain"].value_counts().items()}
+    )
     proposal |= {
         "model": setting.model_digest, "residency": rules["residency"], "capacity": setting.runner.emulator.rows[0].capacity,
         "plan": sha256_file(plan), "decision": sha256_file(decision),
