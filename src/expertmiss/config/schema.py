@@ -311,7 +311,7 @@ class EngineConfig:
     threads: int = opt(1, "Threads of the model (see capture.threads).", low=1, high=1024)
     io_threads: int = opt(8, "Reads under way at once.", low=1, high=1024)
     calibration_rounds: int = opt(12, "calibrate_host: rounds, over which its intervals are.", low=3)
-    calibration_tokens: int = opt(256, "calibrate_host: tokens decoded in a round, under every policy that it needs.", low=18)
+    calibration_tokens: int = opt(384, "calibrate_host: tokens decoded in a round, under every policy that it needs.", low=18)
     calibration_residency: list[float] = opt(
         lambda: [0.125, 0.5], "calibrate_host: resident shares at which misses and admissions are timed.", low=0, high=1
     )
