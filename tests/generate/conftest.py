@@ -28,7 +28,7 @@ def model_section(folder: Path) -> dict[str, object]:
 def answers_section(folder: Path, arms: tuple[str, ...], **changed: Any) -> dict[str, Any]:
     """Configuration of generate_answers; ``tokens``: caps by task."""
     tokens = changed.pop("tokens", {"word_problems": 12, "functions": 16})
-    generate = {"residency": 0.375, "samples": 1, "temperature": 0.0, "seed": 0, "rows": 6, "threads": 1, **changed}
+    generate = {"run_on": "emulator", "residency": 0.375, "samples": 1, "temperature": 0.0, "seed": 0, "rows": 6, "threads": 1, **changed}
     return {
         "model": model_section(folder), "host": {"name": "this_host"}, "corpus": {"name": "tiny"}, "profile": "builtin", "generate": generate,
         "sandbox": {"seconds": 5.0, "memory_mib": 512, "processes": 4, "allow_weak": False}, "arms": {name: load_policy(ROOT, name) for name in arms},

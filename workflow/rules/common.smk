@@ -35,6 +35,10 @@ def composed():
         found = compose(ROOT, **chosen, extra=extra)
         check_configuration(ROOT, found)
         reason = why_not(ROOT, found) if "e5" in found["experiments"] else None
+        if found["generate"]["run_on"] == "engine" and (
+            lacking := why_not(ROOT, found)
+        ):
+            raise UserError(f"generate.run_on: {lacking}")
         found["not_measured"] = {"e5": reason} if reason else {}
         return found
     except UserError as problem:
@@ -286,6 +290,12 @@ def stage_runs(experiment):
 def gguf_file():
     """The model's GGUF file that the engine decodes."""
     return f"results/engine/{MODEL}-{CONFIG['engine']['type']}.gguf"
+
+
+def generation_engine():
+    """What generate_answers reads beside its other inputs, where the engine answers: the GGUF file and the build."""
+    engine = CONFIG["generate"]["run_on"] == "engine"
+    return {"gguf": gguf_file(), "engine": "build/engine/build.json"} if engine else {}
 
 
 def added_hosts(wildcards):

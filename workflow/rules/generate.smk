@@ -25,6 +25,7 @@ rule build_tasks:
 
 rule generate_answers:
     input:
+        **generation_engine(),
         problems="results/{experiment}/build_tasks/{model}/{corpus}/problems.parquet",
         calibration="results/{experiment}/capture_traces/{model}/{corpus}/calibration/trace.safetensors",
         model=model_files,
@@ -38,10 +39,13 @@ rule generate_answers:
         cfg=cfg("generate_answers"),
         code=code("generate_answers"),
         lock=GENERATION_LOCK,
+        more=" ".join(
+            f"--input {name}={path}" for name, path in generation_engine().items()
+        ),
         out=subpath(output.run, parent=True),
     shell:
         "python -m expertmiss generate_answers --cfg {params.cfg:q} --code {params.code} --experiment {wildcards.experiment}"
-        " --input problems={input.problems:q} --input calibration={input.calibration:q} --value lock={params.lock}"
+        " --input problems={input.problems:q} --input calibration={input.calibration:q} {params.more} --value lock={params.lock}"
         " --out {params.out:q} --log {log:q}"
 
 

@@ -76,6 +76,8 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     ),
     "generate_answers": (
         "model",
+        "engine",
+        "generate.run_on",
         "generate.residency",
         "generate.samples",
         "generate.temperature",

@@ -234,6 +234,9 @@ class GenerateConfig:
         "Names of files in config/policy; fetch_all is the reference and must be among them.",
         filled=True,
     )  # fmt: skip
+    run_on: str = opt(
+        "emulator", "What answers: the emulator, all arms in one batch, or the engine (make setup-engine).", ("emulator", "engine")
+    )
     residency: float = opt(0.25, "Resident share of each layer's experts.", low=0, high=1)
     samples: int = opt(1, "Answers to each problem under each arm; more than one needs a temperature.", low=1, high=1000)
     temperature: float = opt(

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from expertmiss.engine.reads import Reader, expert_blocks
-from expertmiss.engine.session import Engine, EngineOptions
+from expertmiss.engine.session import Engine, engine_options
 from expertmiss.errors import UserError
 from expertmiss.evaluation import FIRST_TARGET
 from expertmiss.files import write_text
@@ -47,13 +47,6 @@ SIZES = (1, 4, 16)
 RESAMPLES = 2000
 HOST_BYTES = 64 << 20
 """Weights that the processor multiplies at once: more than its caches hold."""
-
-
-def engine_options(cfg: dict[str, Any], context: int) -> EngineOptions:
-    """The engine as the section ``engine`` of the configuration describes it; K/V in float32, as in the agreement gates."""
-    return EngineOptions(
-        store=cfg["store"], device=cfg["device"], cache_type="f32", context=context, threads=cfg["threads"], io_threads=cfg["io_threads"]
-    )
 
 
 def run(cfg: dict[str, Any], *, out: Path, context: Context, gguf: Path, engine: Path, tokens: Path) -> None:

@@ -43,6 +43,13 @@ class EngineOptions:
     repack: bool = False
 
 
+def engine_options(cfg: dict[str, Any], context: int) -> EngineOptions:
+    """The engine as the section ``engine`` of the configuration describes it; K/V in float32, as in the agreement gates."""
+    return EngineOptions(
+        store=cfg["store"], device=cfg["device"], cache_type="f32", context=context, threads=cfg["threads"], io_threads=cfg["io_threads"]
+    )
+
+
 @contextmanager
 def _refusals() -> Iterator[None]:
     try:

@@ -44,6 +44,17 @@ class Continuation:
         return [float(value) for value in total / layers]
 
 
+def refuse_lasting(arms: Sequence[Row]) -> None:
+    """Every problem starts from the same state.
+
+    Raises:
+        UserError: a policy whose state outlives a document.
+    """
+    for arm in arms:
+        if arm.policy.get("state", "reset") != "reset":
+            raise UserError(f"policy {arm.name}: state '{arm.policy['state']}' outlives a problem; generation needs state 'reset'")
+
+
 class ArmDecoder:
     """A model and the arms that every prompt is continued under.
 
@@ -63,9 +74,7 @@ class ArmDecoder:
     def __init__(
         self, model: Any, arms: Sequence[Row], most: int, counts: NDArray[np.int64] | None = None, *, threads: int = 2, log: bool = False, check: bool = False
     ) -> None:  # fmt: skip
-        for arm in arms:
-            if arm.policy.get("state", "reset") != "reset":
-                raise UserError(f"policy {arm.name}: state '{arm.policy['state']}' outlives a problem; generation needs state 'reset'")
+        refuse_lasting(arms)
         self.arms, self.most, self.log = list(arms), most, log
         self.emulator = Emulator(model, self.arms * most, counts, threads=threads, log=log, check=check)
 

@@ -3,6 +3,7 @@
 Inputs:  ``problems.parquet`` of build_tasks, the calibration trace (request counts of warm starts), the model's folder, prereg/ (lock, plan).
 Outputs: ``answers.jsonl`` (problem x arm x sample: a row as in :mod:`expertmiss.generate.solve`, with ``arm``, ``sample``, ``capacity``, the core's
          ``meters`` summed over layers, and ``masses``: substituted mass of every decode step, mean over layers), ``sandbox.json`` (what programs ran in).
+         With ``generate.run_on: engine`` also the model's GGUF file and the compiled engine.
 Steps:   compare problems, model and arms with the lock, if there is one; one batch of problems x arms after the other, each saved as a part with its
          scores; join the parts. A killed run resumes at the first missing part; parts of another model, text, code or configuration are not used.
 """
@@ -19,12 +20,14 @@ import torch
 
 from expertmiss import policies as core
 from expertmiss.emulate.rows import Row as Arm
+from expertmiss.engine.session import Engine, engine_options
 from expertmiss.errors import UserError
 from expertmiss.experiments.lock import CHANGED, Standing
 from expertmiss.files import clear_parts, sha256_bytes, sha256_file, sha256_json, write_json, write_text
 from expertmiss.generate.arms import ArmDecoder
 from expertmiss.generate.build import described
 from expertmiss.generate.decode import drawn, most_probable
+from expertmiss.generate.on_engine import EngineDecoder
 from expertmiss.generate.plan import NONE, standing_of
 from expertmiss.generate.problems import caps_of, items_of, read_problems, sandbox_for
 from expertmiss.generate.solve import Batch, Row, batches, ending, lines, resumed, scored
@@ -41,11 +44,15 @@ REFERENCE = "fetch_all"
 METERS = ("tokens", "calls", "hits", "fetches", "substituted", "dropped", "mass", "agreement")
 
 
-def run(cfg: dict[str, Any], *, out: Path, context: Context, problems: Path, calibration: Path, lock: str = NONE) -> None:
+def run(
+    cfg: dict[str, Any], *, out: Path, context: Context, problems: Path, calibration: Path, gguf: Path | None = None, engine: Path | None = None,
+    lock: str = NONE,
+) -> None:  # fmt: skip
     """Answer ``problems`` under ``cfg["arms"]`` into ``out``.
 
-    ``cfg``: ``model``, ``generate`` (``residency``, ``samples``, ``temperature``, ``seed``, ``rows``, ``threads``), ``tasks``, ``sandbox``, ``arms`` (name ->
-    policy), ``host.name``, ``corpus.name``, ``profile``. ``lock``: digest of the locked plan that this run is made under, or ``none``.
+    ``cfg``: ``model``, ``generate`` (``run_on``, ``residency``, ``samples``, ``temperature``, ``seed``, ``rows``, ``threads``), ``engine``, ``tasks``, ``sandbox``,
+    ``arms`` (name -> policy), ``host.name``, ``corpus.name``, ``profile``. ``gguf`` and ``engine`` (the build's ``build.json``): if the engine decodes.
+    ``lock``: digest of the locked plan that this run is made under, or ``none``.
 
     Raises:
         UserError: no reference arm, a policy that the definitions refuse, problems or a trace of another model; under a lock, whatever differs from it.
@@ -68,11 +75,16 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, problems: Path, cal
     routers = router_modules(model)
     capacity = resident_experts(options["residency"], routers[0].experts, routers[0].top_k, "generate.residency")
     names = [REFERENCE, *(name for name in cfg["arms"] if name != REFERENCE)]
-    decoder = ArmDecoder(
-        model, [Arm(name, cfg["arms"][name], capacity) for name in names], size, counts, threads=options["threads"], log=True
-    )
+    arms, caps = [Arm(name, cfg["arms"][name], capacity) for name in names], caps_of(tasks)
+    planned = batches(model, tokenizer, items, caps, size, options["samples"])
+    decoder: ArmDecoder | EngineDecoder
+    if options["run_on"] == "engine":
+        assert gguf is not None and engine is not None
+        longest = max(len(prompt) + caps[batch.task] for batch in planned for prompt in batch.prompts)
+        decoder = EngineDecoder(Engine(gguf, engine_options(cfg["engine"], longest)), arms, counts, log=True)
+    else:
+        decoder = ArmDecoder(model, arms, size, counts, threads=options["threads"], log=True)
     sandbox, reason = sandbox_for(items, cfg["sandbox"])
-    caps = caps_of(tasks)
 
     def decode(batch: Batch) -> list[Row]:
         keys = [(options["seed"], item.number, batch.sample) for item in batch.items]
@@ -90,8 +102,8 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, problems: Path, cal
             for row, (_, arm, one) in zip(rows, flat, strict=True)
         ]  # fmt: skip
 
-    key = sha256_json([cfg, context.source_hash, digest, sha256_file(problems), sha256_bytes(counts.tobytes()), reason])[:16]
-    planned = batches(model, tokenizer, items, caps, size, options["samples"])
+    built = [sha256_file(path) for path in (gguf, engine) if path is not None]
+    key = sha256_json([cfg, context.source_hash, digest, sha256_file(problems), sha256_bytes(counts.tobytes()), reason, built])[:16]
     rows = resumed(planned, decode, out / ".parts" / key, len(items) * options["samples"], context.journal)
     generated = time.monotonic() - clock
     write_text(out / "answers.jsonl", lines(rows))
@@ -100,7 +112,7 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, problems: Path, cal
     outputs = [out / "answers.jsonl", out / "sandbox.json"]
     write_run(
         out, stage=STAGE, experiment=context.experiment, name=f"answers of {model_cfg['name']} under {len(names)} arms: {', '.join(tasks)}",
-        config={**cfg, "lock": lock}, source_hash=context.source_hash, inputs=[problems, calibration, *local_files(Path(model_cfg["path"]))],
+        config={**cfg, "lock": lock}, source_hash=context.source_hash, inputs=[problems, calibration, *local_files(Path(model_cfg["path"])), *(path for path in (gguf, engine) if path is not None)],
         outputs=outputs, artifacts=outputs,
         metrics={"problems": len(items), "arms": len(names), "tokens": tokens, "tokens_per_second": tokens / generated},
         timings={"generate_s": generated, "total_s": time.monotonic() - clock}, started=started,
@@ -112,7 +124,10 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, problems: Path, cal
 def labels_of(cfg: Mapping[str, Any], standing: Standing | None, n: dict[str, int], programs: str) -> dict[str, Any]:
     """Labels of what is generated: confirmatory under an unchanged lock, exploratory else."""
     decoding = "greedy" if not cfg["generate"]["temperature"] else f"drawn at temperature {cfg['generate']['temperature']:g}"
-    notes = ["closed loop", decoding, *(described(task) for task in cfg["tasks"].values()), f"programs: {programs}"]
+    made_by = "emulator"
+    if cfg["generate"]["run_on"] == "engine":
+        made_by = "engine, {type}, store {store}, device {device}".format(**cfg["engine"])
+    notes = ["closed loop", made_by, decoding, *(described(task) for task in cfg["tasks"].values()), f"programs: {programs}"]
     if standing is not None:
         notes += [f"lock {standing.digest[:12]}", *([CHANGED] if standing.status == CHANGED else [])]
     return {

@@ -25,8 +25,7 @@ from expertmiss.emulate.agreement import eps, first_differences
 from expertmiss.emulate.decide import Decisions
 from expertmiss.emulate.emulator import Emulated, Emulator
 from expertmiss.emulate.rows import Row
-from expertmiss.engine.calibrate import engine_options
-from expertmiss.engine.session import Engine
+from expertmiss.engine.session import Engine, engine_options
 from expertmiss.evaluation import FIRST_TARGET
 from expertmiss.experiments.e5.plan import PAPER, load_rules, plan
 from expertmiss.experiments.e5.run import notes, streams

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
 from expertmiss import policies as core
-from expertmiss.engine.calibrate import engine_options, refuse_assumed
+from expertmiss.engine.calibrate import refuse_assumed
 from expertmiss.engine.reads import expert_blocks
-from expertmiss.engine.session import Engine
+from expertmiss.engine.session import Engine, engine_options
 from expertmiss.errors import UserError
 from expertmiss.evaluation import FIRST_TARGET
 from expertmiss.experiments.about import about_rows
