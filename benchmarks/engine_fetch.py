@@ -36,13 +36,17 @@ def raw_reads(path: Path, groups: list[list[tuple[int, int]]], depth: int) -> fl
 
     def read(_: int) -> None:
         view = memoryview(mmap.mmap(-1, (largest // PAGE + 2) * PAGE))
-        together.wait()
-        for group, places in zip(groups, taken, strict=True):
-            while (at := next(places)) < len(group):
-                offset, size = group[at]
-                begin = offset // PAGE * PAGE
-                os.preadv(descriptor, [view[: -(-(offset + size - begin) // PAGE) * PAGE]], begin)
+        try:
             together.wait()
+            for group, places in zip(groups, taken, strict=True):
+                while (at := next(places)) < len(group):
+                    offset, size = group[at]
+                    begin = offset // PAGE * PAGE
+                    os.preadv(descriptor, [view[: -(-(offset + size - begin) // PAGE) * PAGE]], begin)
+                together.wait()
+        except OSError:
+            together.abort()  # the others would wait for ever
+            raise
 
     begin = time.perf_counter()
     with ThreadPoolExecutor(depth) as pool:

@@ -73,6 +73,7 @@ class StandIn:
 
     def __init__(self) -> None:
         self.router = {"layers": 3, "experts": 8, "top_k": 2}
+        self.most = 2  # admissions of a token above which it waits
 
     def start(self, policy: dict[str, Any], capacity: int, *, log: bool) -> None:
         assert log
@@ -103,7 +104,7 @@ class StandIn:
             parts["waiting"] = 1e-3 * asked.sum(axis=1)
         else:
             parts["background"] = 0.5e-3 * (asked > 0).sum(axis=1) + 0.25e-3 * asked.sum(axis=1)
-            parts["waiting"] += 0.02
+            parts["waiting"] = 0.02 * (asked.sum(axis=1) > self.most)
         self.times = {**parts, "wall": sum(parts.values())}
 
     def take_times(self) -> dict[str, Any]:
@@ -129,8 +130,13 @@ def test_what_misses_and_admissions_add_is_found_again() -> None:
         assert table.loc[name, "estimate"] == pytest.approx(seconds)
         assert table.loc[name, "low"] == pytest.approx(seconds) == table.loc[name, "high"]
     seconds, landed = np.array([one.saturated for one in rounds]).sum(axis=0)
-    assert landed == sum(one.landed[:59].sum() for one in rounds)  # at the first of the two capacities
+    assert landed == sum(
+        one.landed[one.landed.sum(axis=1) > 2].sum() for one in rounds
+    )  # only tokens that waited say how fast reads can be
     assert table.loc["background_s", "estimate"] == pytest.approx(seconds / landed)
+    engine.most = 99
+    never = calibrate.summarize_added([calibrate.decode_with_reads(engine, words, [2, 4], resident)] * 2, 2, 10).set_index("quantity")
+    assert never.loc["background_s", "estimate"] == 0
     profile = calibrate.profile_of("mine", table.reset_index(), 8, 1000, 3)["timing"]
     assert profile["fetch_s"] == pytest.approx([1e-3, 2e-3]) and "fetch_1_s" not in profile
 
@@ -142,7 +148,15 @@ def test_misses_that_never_happened_add_nothing_more() -> None:
     seconds = np.array([0.0, 2e-3, 1.5e-3])[missing].sum(axis=1)  # noise may make two cheaper than one
     one = calibrate.Added(seconds, missing, np.zeros(80), np.zeros((80, 2), int), (1.0, 0))
     found = calibrate.summarize_added([one, one], 3, 10).set_index("quantity")["estimate"]
-    assert 0 < found["fetch_1_s"] <= found["fetch_2_s"] == found["fetch_3_s"] and found["landing_s"] == 0 == found["background_s"]
+    assert 0 < found["fetch_1_s"] <= found["fetch_2_s"] == found["fetch_3_s"]
+    assert found["landing_s"] == found["landing_layer_s"] == found["background_s"] == 0
+
+
+def test_capacities_hold_a_tokens_experts_and_miss_some() -> None:
+    assert calibrate.capacities_of([0.5, 0.01, 0.125, 1.0], 256, 8) == [32, 128, 256]
+    for shares in ([1.0], [0.01]):
+        with pytest.raises(UserError, match=r"no share from 0\.0312 to below 1"):
+            calibrate.capacities_of(shares, 256, 8)
 
 
 def test_a_profile_is_a_file_of_the_host_group(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_the_answers_are_the_emulators(answered: dict[str, Any]) -> None:
             if one.tokens == other.tokens:
                 counted = ("calls", "hits", "fetches", "substituted")
                 same += all(np.array_equal(one.meters[name], other.meters[name]) for name in counted)
-                np.testing.assert_allclose(one.masses(6), other.masses(6), atol=0.01)
+                np.testing.assert_allclose(one.masses(6), other.masses(6), atol=0.05)
     assert same >= 9  # of 12
     assert len({tuple(one.tokens) for one in answered["there"][0]}) > 1  # policies do change what is written
 

@@ -25,10 +25,13 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(engine: Engine, policy: dict[str, Any], capacity: int, text: np.ndarray, landing: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Decision log and what was kept."""
+    """Decision log and what was kept. By the clock a slow disk lands little, so the text is repeated until something has landed."""
     engine.start(policy, capacity, log=True, keep=True, check=True, landing=landing)
-    for token in text:
-        engine.step(token)
+    for _ in range(8):
+        for token in text:
+            engine.step(token)
+        if landing == "scheduled" or engine.traffic()["landings"] > 3:
+            break
     assert engine.verify() > 0
     return engine.take_log(), engine.take_kept()
 
@@ -67,7 +70,7 @@ def test_timed_landings_replay_from_the_log(name: str, delay: int | None, slow: 
     policy, text = named(name), tokens(SLOW, 60)
     if delay is not None:
         policy["admission"] = {**policy["admission"], "beta": 0.1, "delay": delay}
-    engine = Engine(slow, EngineOptions(context=64, io_threads=1))
+    engine = Engine(slow, EngineOptions(context=512, io_threads=1))
     log, kept = run(engine, policy, 6, text, "timed")
     assert len(log["landings"]["t"]) > 0
     again = replayed(engine, policy, 6, kept, log["landings"])
@@ -82,7 +85,7 @@ def test_when_admissions_land(slow: Path) -> None:
     """Scheduled: the token after. Timed: never sooner, later where the disk needs longer; from memory the token after."""
     text, found = tokens(SLOW, 60), {}
     for store, landing in (("direct", "scheduled"), ("direct", "timed"), ("mapped", "timed")):
-        engine = Engine(slow, EngineOptions(context=64, io_threads=1, store=store))
+        engine = Engine(slow, EngineOptions(context=512, io_threads=1, store=store))
         log, _ = run(engine, {**named("substitute_all"), "initial": "random"}, 6, text, landing)
         assert log["calls"]["verdict"].max() <= SUBSTITUTE and (log["calls"]["verdict"] != 1).all()  # nothing was fetched
         found[store, landing] = lags(log)

@@ -64,7 +64,7 @@ def cells(noise: float, documents: int = 60, factor: float = 1.0, short: float =
 
 
 def test_delta_is_a_quarter_of_the_arms_mean_loss() -> None:
-    numbers, tables = propose(cells(0.001), LEVELS, PLAN, DECISION, {**AVAILABLE, "unknown to the pilot": 10})
+    numbers, tables = propose(cells(0.001), LEVELS, PLAN, DECISION, AVAILABLE)
     assert numbers["delta"] == pytest.approx(0.25 * 0.75 * 0.04, rel=0.02) and numbers["refusal"] == ""
     assert numbers["n"] == 40 and numbers["classes"] == [[0.1, 0.2], [0.08, 0.1]] and numbers["mu"] == MU
     effect = tables["b_effects"].iloc[0]
@@ -105,7 +105,7 @@ def test_quotas_take_turns() -> None:
 
 def test_too_few_documents_for_any_size() -> None:
     numbers, tables = propose(cells(0.001), LEVELS, PLAN, DECISION, {"a": 30, "b": 9})
-    assert "0 of 39 documents give a power of 0.00" in numbers["refusal"] and set(tables["b_power"]["documents"]) == {39}
+    assert "there are 39 documents, fewer than the smallest size, 40" in numbers["refusal"] and set(tables["b_power"]["documents"]) == {39}
 
 
 @pytest.mark.parametrize("factor", [0.0, -1.0])
@@ -132,7 +132,9 @@ def test_power_and_error_rates_by_simulation() -> None:
     rules = decision_rules(PLAN, MU, 0.0075)
     quiet, loud = (pairs(cells(noise), PLAN, DECISION) for noise in (0.008, 0.014))
     quiet, loud = (part[(part["kind"] == "natural") & (part["level"] == "mu_2")] for part in (quiet, loud))
-    assert find_size(DECISION, PLAN, rules, quiet, AVAILABLE) < find_size(DECISION, PLAN, rules, loud, AVAILABLE)
+    assert find_size(DECISION, PLAN, lambda quota: rules, quiet, AVAILABLE) < find_size(
+        DECISION, PLAN, lambda quota: rules, loud, AVAILABLE
+    )
     at_zero = verdict_shares(DECISION, rules, loud, quotas(AVAILABLE, 80), 0.0, 400, 1)
     at_delta = verdict_shares(DECISION, rules, loud, quotas(AVAILABLE, 80), rules["delta"], 400, 1)
     assert sum(at_zero.values()) == pytest.approx(1)
@@ -140,7 +142,7 @@ def test_power_and_error_rates_by_simulation() -> None:
     short = pairs(cells(0.001, short=0.2), PLAN, DECISION)
     assert verdict_shares(DECISION, rules, short[short["level"] == "mu_2"], {"a": 20, "b": 20}, 0.0, 20, 1)["no_verdict"] == 1
     with pytest.raises(UserError, match="nothing can be locked"):
-        find_size(DECISION, {**PLAN, "sizes": [40]}, rules, loud, AVAILABLE)
+        find_size(DECISION, {**PLAN, "sizes": [40]}, lambda quota: rules, loud, AVAILABLE)
 
 
 def test_domains_of_unequal_size_and_effect_are_centred() -> None:

@@ -35,9 +35,8 @@ def composed():
         found = compose(ROOT, **chosen, extra=extra)
         check_configuration(ROOT, found)
         reason = why_not(ROOT, found) if "e5" in found["experiments"] else None
-        if found["generate"]["run_on"] == "engine" and (
-            lacking := why_not(ROOT, found)
-        ):
+        answers = found["generate"]["tasks"] and found["generate"]["run_on"] == "engine"
+        if answers and (lacking := why_not(ROOT, found)):
             raise UserError(f"generate.run_on: {lacking}")
         found["not_measured"] = {"e5": reason} if reason else {}
         return found
@@ -290,6 +289,13 @@ def stage_runs(experiment):
 def gguf_file():
     """The model's GGUF file that the engine decodes."""
     return f"results/engine/{MODEL}-{CONFIG['engine']['type']}.gguf"
+
+
+def generation_options():
+    """Options of the engine that generate_answers uses where it answers; otherwise a change of them re-runs nothing."""
+    names = ("type", "store", "device", "threads", "io_threads")
+    engine = CONFIG["generate"]["run_on"] == "engine"
+    return [f"engine.{name}" for name in names] if engine else []
 
 
 def generation_engine():

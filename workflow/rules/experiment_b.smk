@@ -1,10 +1,10 @@
 # Experiment B: pilot, then (once it is locked) the confirmatory run and its decision. None of it is part of `all`.
 #
-#   snakemake --config experiment=b --cores all experiment_b_pilot    numbers that the plan needs, from the pilot split
+#   snakemake --config experiment=b --cores all experiment_b_pilot    numbers that the plan needs, from runs on the pilot split
 #   expertmiss prereg lock experiment_b                               freeze plan, numbers, documents, model, arms
 #   snakemake --config experiment=b --cores all experiment_b          confirmatory run, decision, report
 #
-# pilot_experiment_b   tokens (pilot), calibration trace, plan -> proposal.json, cells, b_* tables
+# pilot_experiment_b   tokens (pilot; of the confirmatory split names and hashes), calibration trace, plan -> proposal.json, cells, b_* tables
 # run_experiment_b     tokens (confirmatory), lock             -> cells
 # decide_experiment_b  cells, lock                             -> result.json, b_* tables
 # measure_sites        tokens, calibration trace               -> b_site* tables (single substitutions, exploratory; snakemake b_sites)

@@ -36,7 +36,7 @@ rule generate_answers:
     log:
         "results/{experiment}/generate_answers/{model}/{corpus}/generate_answers.log",
     params:
-        cfg=cfg("generate_answers"),
+        cfg=cfg("generate_answers", *generation_options()),
         code=code("generate_answers"),
         lock=GENERATION_LOCK,
         more=" ".join(

@@ -76,7 +76,6 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     ),
     "generate_answers": (
         "model",
-        "engine",
         "generate.run_on",
         "generate.residency",
         "generate.samples",

@@ -245,7 +245,7 @@ class GenerateConfig:
     seed: int = opt(0, "Seed of drawn tokens.", low=0, high=2**63 - 1)
     pass_at: list[int] = opt(lambda: [1], "k of pass@k (unbiased), at most `samples`.", low=1, filled=True)
     rows: int = opt(192, "Most rows (problems x arms) in one batch.", low=1)
-    threads: int = opt(2, "Threads that walk the policy core.", low=1, high=1024)
+    threads: int = opt(2, "Threads that walk the policy core (emulator).", low=1, high=1024)
 
 
 @dataclass
@@ -306,7 +306,7 @@ class EmulateConfig:
 
 @dataclass
 class EngineConfig:
-    """The engine in the stages calibrate_host, run_engine and compare_engine."""
+    """The engine in the stages calibrate_host, run_engine and compare_engine, and in generate_answers where it answers."""
 
     type: str = opt("F32", "Type of the matrices in the GGUF file.", ("F32", "F16", "BF16", "Q8_0", "Q4_0"))
     store: str = opt("direct", "Slow tier: the disk past the page cache, or host memory.", ("direct", "mapped"))
@@ -316,7 +316,7 @@ class EngineConfig:
     calibration_rounds: int = opt(12, "calibrate_host: rounds, over which its intervals are.", low=3)
     calibration_tokens: int = opt(384, "calibrate_host: tokens decoded in a round, under every policy that it needs.", low=18)
     calibration_residency: list[float] = opt(
-        lambda: [0.125, 0.5], "calibrate_host: resident shares at which misses and admissions are timed.", low=0, high=1
+        lambda: [0.125, 0.5], "calibrate_host: resident shares at which misses and admissions are timed.", low=0, high=1, filled=True
     )
     calibration_reads: int = opt(48, "calibrate_host: reads of each size in a round.", low=4)
 

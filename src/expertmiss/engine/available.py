@@ -13,7 +13,7 @@ CONVERTED = "qwen3_moe"
 
 
 def why_not(root: Path, config: Mapping[str, Any]) -> str | None:
-    """Why E5 cannot be measured here, in a few words; ``None`` when it can.
+    """Why the engine cannot run this configuration here, in a few words; ``None`` when it can.
 
     Compiling the engine itself takes a minute and is a rule of the workflow; llama.cpp takes many, and is left to `make setup-engine`.
     """

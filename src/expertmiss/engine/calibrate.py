@@ -42,6 +42,8 @@ MISSES: dict[str, Any] = {
 }  # fmt: skip
 ADMISSIONS = {**MISSES, "name": "admissions", "miss_rule": {"name": "substitute_all"}, "admission": {"name": "every_miss"}}
 """Nothing is fetched for a step; every miss is read in the background for the next token."""
+LATE = 0.1
+"""Share of its time that a token waits for admissions from which on their reads are taken to fill it."""
 SIZES = (1, 4, 16)
 """Sizes of the reads, in blocks of one expert's matrix: the slope over bytes needs several."""
 RESAMPLES = 2000
@@ -66,9 +68,7 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, gguf: Path, engine:
     texts = choose_documents(read_tokens(tokens), "calibration", rounds, tokens)["tokens"].tolist()
     session = Engine(gguf, engine_options(options, length))
     experts, top_k = session.router["experts"], session.router["top_k"]
-    capacities = [
-        resident_experts(share, experts, top_k, "engine.calibration_residency") for share in sorted(options["calibration_residency"])
-    ]
+    capacities = capacities_of(options["calibration_residency"], experts, top_k)
     reader = Reader(gguf, options["store"] == "direct")
     random = np.random.default_rng(0)
     found, added = [], []
@@ -87,7 +87,7 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, gguf: Path, engine:
     expert = int(blocks[0, 0, :, 1].sum())
     profile = profile_of(host["name"], table, options["io_threads"], expert, reads)
     labels = Labels(
-        cfg["model"]["substrate"], "own", "measured", host["name"], "exploratory", {"rounds": rounds, "tokens": rounds * length},
+        cfg["model"]["substrate"], "own", "measured", host["name"], "exploratory", {"rounds": rounds, "tokens": rounds * length * (1 + 2 * len(capacities))},
         [f"{expert:,} bytes an expert, {reads} reads each", f"store {options['store']}"],
     )  # fmt: skip
     outputs = write_table(out / "calibration.parquet", table, labels, {})
@@ -101,6 +101,18 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, gguf: Path, engine:
         metrics={row["quantity"]: row["estimate"] for row in table.to_dict("records")}, timings={"total_s": time.monotonic() - clock},
         labels=labels, started=started,
     )  # fmt: skip
+
+
+def capacities_of(shares: Sequence[float], experts: int, top_k: int) -> list[int]:
+    """C of every resident share, rising; those that cannot hold a token's experts are left out.
+
+    Raises:
+        UserError: none is left at which anything is missed.
+    """
+    found = {resident_experts(share, experts, top_k, "engine.calibration_residency") for share in shares if share * experts + 0.5 >= top_k}
+    if not found - {experts}:
+        raise UserError(f"engine.calibration_residency: no share from {top_k / experts:.3g} to below 1 is among {list(shares)}; add one")
+    return sorted(found)
 
 
 def refuse_assumed(host: dict[str, Any]) -> None:
@@ -126,7 +138,7 @@ class Added(NamedTuple):
     """What tokens of one round took beyond a resident token, and what they asked for.
 
     ``fetching`` float64 [T], seconds, with ``missing`` int64 [T, L] misses; ``landing`` float64 [T] (without waiting) with ``landed`` int64 [T, L]
-    admissions; ``saturated``: seconds and admissions, sums over the tokens with the fewest residents.
+    admissions; ``saturated``: seconds and admissions, sums over the tokens that waited for an admission.
     """
 
     fetching: NDArray[np.float64]
@@ -143,7 +155,7 @@ def decode_with_reads(engine: Engine, tokens: NDArray[Any], capacities: Sequence
     """
     base = engine.router["layers"] * (resident["compute_s"] + resident["policy_s"])
     found: dict[str, list[NDArray[Any]]] = {name: [] for name in Added._fields[:4]}
-    saturated = None
+    seconds, admissions = 0.0, 0
     for capacity in capacities:
         times, requests = _decode(engine, MISSES, capacity, tokens)
         found["fetching"].append(times["wall"] - base)
@@ -151,10 +163,10 @@ def decode_with_reads(engine: Engine, tokens: NDArray[Any], capacities: Sequence
         times, requests = _decode(engine, ADMISSIONS, capacity, tokens)
         found["landing"].append(times["wall"] - times["waiting"] - base)
         found["landed"].append(requests.landings)
-        saturated = saturated or (float(times["wall"].sum()), int(requests.landings.sum()))
-    assert saturated is not None
+        late = times["waiting"] > LATE * times["wall"]
+        seconds, admissions = seconds + float(times["wall"][late].sum()), admissions + int(requests.landings[late].sum())
     fetching, missing, landing, landed = (np.concatenate(found[name]) for name in Added._fields[:4])
-    return Added(fetching, missing, landing, landed, saturated)
+    return Added(fetching, missing, landing, landed, (seconds, admissions))
 
 
 def _decode(engine: Engine, policy: dict[str, Any], capacity: int, tokens: NDArray[Any]) -> tuple[dict[str, NDArray[Any]], Requests]:
@@ -216,6 +228,8 @@ def summarize(rounds: pd.DataFrame, resamples: int = RESAMPLES) -> pd.DataFrame:
 def summarize_added(rounds: Sequence[Added], top_k: int, resamples: int = RESAMPLES) -> pd.DataFrame:
     """``fetch_1_s`` ... ``fetch_K_s``, ``landing_layer_s``, ``landing_s`` and ``background_s`` with 95 % intervals, rounds resampled.
 
+    ``background_s`` is 0 where no token ever waited for an admission: then none is late.
+
     Non-negative least squares of added seconds over tokens: on layers with at least 1, 2, ... K misses, so that more misses never take less; on layers
     with admissions and on admissions.
     """
@@ -246,6 +260,8 @@ def summarize_added(rounds: Sequence[Added], top_k: int, resamples: int = RESAMP
 
 def _nnls(gram: NDArray[np.float64], moment: NDArray[np.float64]) -> NDArray[np.float64]:
     """Non-negative least squares from the normal equations: ``gram`` [N, N], ``moment`` [N]. What was never seen is 0."""
+    if not gram.any():
+        return np.zeros(len(moment))
     values, vectors = np.linalg.eigh(gram)
     kept = values > 1e-9 * values[-1]
     root = (vectors[:, kept] * np.sqrt(values[kept])).T

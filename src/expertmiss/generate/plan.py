@@ -61,7 +61,7 @@ def check_configuration(plan: Mapping[str, Any], config: Mapping[str, Any]) -> N
         UserError: which option differs.
     """
     generate = config["generate"]
-    wanted: dict[str, Any] = {"residency": plan["residency"], **plan["decoding"]}
+    wanted: dict[str, Any] = {"residency": plan["residency"], **plan["decoding"], "run_on": "emulator"}
     found = {name: generate[name] for name in wanted}
     wanted |= {"arms": sorted(plan["arms"]), "tasks": sorted(plan["tasks"])}
     found |= {"arms": sorted(config["arms"]), "tasks": sorted(config["tasks"])}

@@ -50,7 +50,7 @@ def run(
 ) -> None:  # fmt: skip
     """Answer ``problems`` under ``cfg["arms"]`` into ``out``.
 
-    ``cfg``: ``model``, ``generate`` (``run_on``, ``residency``, ``samples``, ``temperature``, ``seed``, ``rows``, ``threads``), ``engine``, ``tasks``, ``sandbox``,
+    ``cfg``: ``model``, ``generate`` (``run_on``, ``residency``, ``samples``, ``temperature``, ``seed``, ``rows``, ``threads``), ``engine`` (where it answers), ``tasks``, ``sandbox``,
     ``arms`` (name -> policy), ``host.name``, ``corpus.name``, ``profile``. ``gguf`` and ``engine`` (the build's ``build.json``): if the engine decodes.
     ``lock``: digest of the locked plan that this run is made under, or ``none``.
 
@@ -79,7 +79,8 @@ def run(
     planned = batches(model, tokenizer, items, caps, size, options["samples"])
     decoder: ArmDecoder | EngineDecoder
     if options["run_on"] == "engine":
-        assert gguf is not None and engine is not None
+        if gguf is None or engine is None:
+            raise UserError("generate_answers: the engine answers (generate.run_on), so --input gguf=... and --input engine=... are needed")
         longest = max(len(prompt) + caps[batch.task] for batch in planned for prompt in batch.prompts)
         decoder = EngineDecoder(Engine(gguf, engine_options(cfg["engine"], longest)), arms, counts, log=True)
     else:

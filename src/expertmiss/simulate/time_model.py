@@ -10,8 +10,8 @@ Where the engine was calibrated, ``wait`` is what a layer with so many misses ad
 processor lose to admissions, and ``late`` follows from the time of an expert when background reads never stop. Where it was not (assumed hosts),
 ``wait`` and ``late`` are put together from single reads and ``landed`` is nothing.
 
-Known limits: no queueing between a step's reads and background reads, no reads that go on over several tokens, and constant computing time (no growth
-with the context).
+Known limits: no queueing between a step's reads and background reads, no background reads while a token waits or over several tokens, and constant
+computing time (no growth with the context).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class HostTimes:
         expert_reads: reads of one expert (its matrices lie apart in a GGUF file).
         fetch_s: what a layer with 1, 2, ... misses adds to a token, up to top-K; empty where nobody measured it.
         landing_layer_s, landing_s: what admissions add to a token for each layer with some, and for each expert.
-        background_s: time of an expert when background reads never stop; needed with ``fetch_s``.
+        background_s: beside ``fetch_s``, time of an expert when background reads never stop; 0: none is ever late.
     """
 
     compute_s: float
@@ -91,7 +91,10 @@ class HostTimes:
                 f"host '{host['name']}': has no {missing[0]}; calibrate it (stage calibrate_host), or choose a file of config/host that has"
             )
         known = {item.name: timing[item.name] for item in fields(cls) if timing.get(item.name) is not None}
-        return cls(**known | {"fetch_s": tuple(known.get("fetch_s", ()))})
+        steps = known.get("fetch_s", ())
+        if not isinstance(steps, list | tuple):
+            raise UserError("host.timing.fetch_s: not a list of times; calibrate the host again")
+        return cls(**known | {"fetch_s": tuple(steps)})
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ A killed run resumes at the first missing part; parts of another model, text, ar
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,16 +55,23 @@ def document_digests(documents: pd.DataFrame, text: NDArray[np.int64]) -> dict[s
     }
 
 
-def select_documents(tokens: Path, split: str, most: int, per_source: int) -> pd.DataFrame:
+def select_documents(tokens: Path, split: str, most: int, per_source: int, domains: Collection[str] | None = None) -> pd.DataFrame:
     """At most ``most`` documents of ``split``, spread over domains and sources, at most ``per_source`` of one source over all domains.
 
     Of a source with more, those with the smallest digests enter.
 
+    Args:
+        domains: the only ones that enter; None: all.
+
     Raises:
-        UserError: the tokens cannot be read, or the split is empty.
+        UserError: the tokens cannot be read, or the split is empty, or it holds none of the domains.
     """
     table = read_tokens(tokens)
     chosen = table[table["split"] == split]
+    if domains is not None and len(chosen):
+        chosen = chosen[chosen["domain"].isin(list(domains))]
+        if chosen.empty:
+            raise UserError(f"{tokens}: split '{split}' holds no document of {', '.join(sorted(domains))}; add text")
     if len(chosen):
         text, _ = equal_rows(chosen, tokens)
         chosen = chosen.assign(digest=list(document_digests(chosen, text).values())).sort_values("digest")

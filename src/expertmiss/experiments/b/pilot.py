@@ -1,4 +1,4 @@
-"""Stage pilot_experiment_b: the numbers that Experiment B's plan needs, from the pilot split alone.
+"""Stage pilot_experiment_b: the numbers that Experiment B's plan needs, from models run on the pilot split alone.
 
 Inputs:  tokens.parquet, calibration trace, prereg/experiment_b.yaml, prereg/decide_experiment_b.py, the model's folder.
 Outputs: proposal.json (what `expertmiss prereg lock experiment_b` freezes, or why nothing can be locked); cells.parquet (document x arm); tables
@@ -10,6 +10,7 @@ Steps:   reference run (weight classes, supply, levels); arms at the levels; del
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -53,6 +54,8 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path, calib
     chosen = select_documents(tokens, rules["pilot_split"], cfg["b"]["pilot_documents"], rules["documents_per_source"])
     if chosen["source"].nunique() <= chosen["domain"].nunique():
         raise UserError(f"b.pilot_documents: {len(chosen)} documents are too few for an interval over sources within domains; use more")
+    # Which documents the study may draw on: their names and hashes; no model runs on them. Nothing is known of domains that the pilot lacks.
+    study = select_documents(tokens, rules["split"], int(max(rules["sizes"])), rules["documents_per_source"], set(chosen["domain"]))
     setting = open_setting(cfg, rules, chosen, tokens=tokens, calibration=calibration)
     levels = _levels(setting, rules, out, context)
     arms = plan_arms(rules, levels.mu)
@@ -60,14 +63,10 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, tokens: Path, calib
     parts = run_arms(setting, arms, levels.classes, out=out, context=context, what="pilot of experiment B")
     seconds = time.monotonic() - begun
     cells = cells_frame(setting, parts, arms, first)
-    # Which documents the study may draw on: their names and hashes, no model runs on them.
-    study = select_documents(tokens, rules["split"], int(rules["sizes"][-1]), rules["documents_per_source"])
-    proposal, tables = propose(
-        cells, levels, rules, judge, {str(name): int(count) for name, count in study["domain"].value_counts().items()}
-    )
+    proposal, tables = propose(cells, levels, rules, judge, Counter(study["domain"]))
     proposal |= {
         "model": setting.model_digest, "residency": rules["residency"], "capacity": setting.runner.emulator.rows[0].capacity,
-        "plan": sha256_file(plan), "decision": sha256_file(decision),
+        "plan": sha256_file(plan), "decision": sha256_file(decision), "tokens": sha256_file(tokens), "domains": sorted(set(chosen["domain"])),
     }  # fmt: skip
     with atomic_path(out / "cells.parquet") as path:
         cells.to_parquet(path, index=False)
@@ -112,38 +111,38 @@ def propose(
 
     Args:
         cells: see :func:`cells_frame`.
-        available: documents of the confirmatory split that may enter, by domain. Domains that the pilot lacks are left out here: nothing is known of
-            them.
+        available: documents of the confirmatory split that may enter, by domain of the pilot.
     """
-    available = {domain: count for domain, count in available.items() if domain in set(cells["domain"])}
     paired, arms = pairs(cells, rules, judge), arms_table(cells, rules, judge)
     effects = effects_table(paired, rules, judge)
     primary = rules["primary"]
-    loss, low, high = mean_loss(cells, rules, judge, available)
-    delta = rules["delta_share"] * loss
-    numbers: dict[str, Any] = {
-        "classes": [list(bounds) for bounds in levels.classes], "mu": levels.mu, "delta": delta, "n": 0, "refusal": "",
-        "loss": [loss, low, high],
-    }  # fmt: skip
-    power = pd.DataFrame(columns=POWER)
     own = paired[(paired["kind"] == "natural") & (paired["level"] == primary)]
+
+    def rules_for(quota: Mapping[str, int]) -> dict[str, Any]:
+        return decision_rules(rules, levels.mu, rules["delta_share"] * mean_loss(cells, rules, judge, quota)[0])
+
+    numbers: dict[str, Any] = {"classes": [list(bounds) for bounds in levels.classes], "mu": levels.mu, "n": 0, "refusal": ""}
+    quota, power = quotas(available, int(max(rules["sizes"]))), pd.DataFrame(columns=POWER)
+    estimate, low, high = mean_loss(cells, rules, judge, quota)
     if not low > 0:
         numbers["refusal"] = (
-            f"the pilot's mean loss of the heavy and the light arm, {loss:.5f} nats with 95 % interval [{low:.5f}, {high:.5f}], is not clearly above 0, "
+            f"the pilot's mean loss of the heavy and the light arm, {estimate:.5f} nats with 95 % interval [{low:.5f}, {high:.5f}], is not clearly above 0, "
             "so there is no margin of equivalence"
         )
     else:
-        made = decision_rules(rules, levels.mu, delta)
         passed = float(own["passed"].mean())
         try:
             if passed < rules["documents_share"]:
                 raise UserError(
                     f"the manipulation check passes in {100 * passed:.0f} % of the pilot documents, {100 * rules['documents_share']:.0f} % are needed"
                 )
-            numbers["n"] = find_size(judge, rules, made, own, available)
+            numbers["n"] = find_size(judge, rules, rules_for, own, available)
+            quota = quotas(available, numbers["n"])
         except UserError as problem:
             numbers["refusal"] = str(problem)
-        power = power_table(judge, rules, made, own, quotas(available, numbers["n"] or int(rules["sizes"][-1])))
+        power = power_table(judge, rules, rules_for(quota), own, quota)
+    loss = mean_loss(cells, rules, judge, quota)
+    numbers |= {"delta": rules["delta_share"] * loss[0], "loss": list(loss)}
     supply = pd.DataFrame([
         {
             "class": name, "layer": layer, "supply": float(value), "quantile": rules["supply_quantile"],

@@ -3,13 +3,13 @@
 A simulated study draws the pilot's sources with replacement within each domain, with their documents' differences and realised masses, until each domain
 has the documents that it has in the study; differences are centred so that such studies have an assumed effect in the mean, also where the pilot holds
 other shares of the domains. So the spread within and between sources and the failing share of the manipulation check are the pilot's, the shares of domains
-the study's. The decision function itself answers.
+the study's. A source with documents in two domains is drawn in each by itself. The decision function itself answers.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -68,29 +68,38 @@ def verdict_shares(
 
 
 def find_size(
-    decision: ModuleType, plan: Mapping[str, Any], rules: Mapping[str, Any], pilot: pd.DataFrame, available: Mapping[str, int]
+    decision: ModuleType,
+    plan: Mapping[str, Any],
+    rules_for: Callable[[Mapping[str, int]], Mapping[str, Any]],
+    pilot: pd.DataFrame,
+    available: Mapping[str, int],
 ) -> int:
     """The smallest of ``plan['sizes']`` with enough power for ``equivalent`` at 0 and ``heavy_worse`` at delta.
 
     Args:
         plan: the registered plan.
-        rules: as the decision takes them.
+        rules_for: what the decision takes, given a study's documents by domain.
         available: documents that may enter, by domain of the pilot.
 
     Raises:
         UserError: no size that there are documents for suffices.
     """
     most, found, tried = sum(available.values()), [0.0, 0.0], 0
-    for size in plan["sizes"]:
+    for size in sorted(plan["sizes"]):
         if size > most:
             break
-        tried = size
+        tried, quota = size, quotas(available, size)
+        rules = rules_for(quota)
         found = [
-            verdict_shares(decision, rules, pilot, quotas(available, size), effect, plan["simulations"], plan["seeds"]["power"])[verdict]
+            verdict_shares(decision, rules, pilot, quota, effect, plan["simulations"], plan["seeds"]["power"])[verdict]
             for effect, verdict in ((0.0, "equivalent"), (rules["delta"], "heavy_worse"))
         ]
         if min(found) >= plan["power"]:
             return int(size)
+    if not tried:
+        raise UserError(
+            f"Experiment B: there are {most} documents, fewer than the smallest size, {min(plan['sizes'])}; nothing can be locked"
+        )
     raise UserError(
         f"Experiment B: {tried} of {most} documents give a power of {found[0]:.2f} (equivalent) and {found[1]:.2f} (heavy_worse), "
         f"{plan['power']} is needed; nothing can be locked"

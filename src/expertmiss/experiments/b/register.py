@@ -75,7 +75,9 @@ def sample_of(root: Path, experiment: str, profile: str) -> Sample:
     for name, file in (("plan", PLAN), ("decision", DECISION)):
         if proposal[name] != sha256_file(root / file):
             raise UserError(f"{file}: changed since the pilot ran; run the pilot again")
-    chosen = select_documents(tokens, plan["split"], proposal["n"] or 1, plan["documents_per_source"])
+    if proposal["tokens"] != sha256_file(tokens):
+        raise UserError(f"{tokens.relative_to(root)}: changed since the pilot ran; run the pilot again")
+    chosen = select_documents(tokens, plan["split"], proposal["n"] or 1, plan["documents_per_source"], proposal["domains"])
     text, _ = equal_rows(chosen, tokens)
     return gather(proposal, chosen, document_digests(chosen, text), model_digest(root / model["path"], model["revision"]), plan)
 

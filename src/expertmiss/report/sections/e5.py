@@ -128,8 +128,8 @@ def _calibration(frame: pd.DataFrame) -> ShownTable:
         scale, unit = (1e6, "µs") if row["unit"] == "s" else (1e-6, "MB/s")
         values = [f"{scale * row[name]:,.4g}" for name in ("estimate", "low", "high")]
         cells.append([Cell(row["quantity"]), Cell(values[0], f"[{values[1]}, {values[2]}]"), Cell(unit), Cell(str(row["rounds"]))])
-    title = "Calibration of the host with this model: medians over rounds, 95 % intervals."
-    return ShownTable("e5_calibration", title, ["Quantity", "Median", "Unit", "Rounds"], cells, frame)
+    title = "Calibration of the host with this model: medians over rounds; what misses and admissions add, by least squares over all rounds; 95 % intervals."
+    return ShownTable("e5_calibration", title, ["Quantity", "Estimate", "Unit", "Rounds"], cells, frame)
 
 
 def _added(page: Page) -> list[ShownTable]:
