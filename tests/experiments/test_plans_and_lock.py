@@ -9,7 +9,7 @@ import pytest
 
 from expertmiss.config import compose
 from expertmiss.errors import UserError
-from expertmiss.experiments.lock import lock, verify
+from expertmiss.experiments.lock import lock, locked_digest, verify
 from expertmiss.experiments.plans import load_claims, plan, scaled_tau
 from expertmiss.policies import validate
 
@@ -97,3 +97,17 @@ def test_a_missing_plan_file_and_an_unknown_plan_are_refused(project: Path) -> N
         verify(project, "claims")
     with pytest.raises(UserError, match="did you mean 'claims'"):
         verify(project, "claim")
+
+
+def test_locking_another_plan_re_runs_nothing(project: Path) -> None:
+    """Rules depend on what their own plan locked, not on the file that holds all locks."""
+    assert locked_digest(project, "claims") == "none"
+    lock(project, "claims")
+    before = locked_digest(project, "claims")
+    assert before == verify(project, "claims")
+    (project / "prereg").mkdir(exist_ok=True)
+    shutil.copy(ROOT / "prereg" / "e5.yaml", project / "prereg")
+    lock(project, "e5")
+    assert locked_digest(project, "claims") == before != locked_digest(project, "e5") == verify(project, "e5")
+    rules = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "workflow").rglob("*.smk"))
+    assert rules.count('"prereg/LOCK.json"') == rules.count('ancient("prereg/LOCK.json")')

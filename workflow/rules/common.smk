@@ -13,6 +13,7 @@ from expertmiss.config import compose, section
 from expertmiss.config.check import check_configuration
 from expertmiss.engine.available import why_not
 from expertmiss.errors import UserError
+from expertmiss.experiments.lock import locked_digest
 from expertmiss.generate.plan import lock_in_force
 from expertmiss.provenance import source_hash
 
@@ -125,6 +126,11 @@ def cfg(stage, *more):
 def code(stage):
     """Content hash of the modules that ``stage`` runs: imported modules are invisible to Snakemake."""
     return source_hash(stage)
+
+
+def locked(*plans):
+    """Digests of what the plans locked: locking another plan re-runs nothing."""
+    return [locked_digest(ROOT, plan, CONFIG["profile"]) for plan in plans]
 
 
 def hold_lock():

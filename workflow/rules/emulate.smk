@@ -12,7 +12,6 @@ rule emulate_policies:
         tokens=emulated_text,
         calibration="results/{experiment}/capture_traces/{model}/{corpus}/calibration/trace.safetensors",
         claims="config/claims.yaml",
-        lock="prereg/LOCK.json",
         model=model_files,
     output:
         cells="results/{experiment}/emulate_policies/{model}/{corpus}/{study}/cells.parquet",
@@ -23,6 +22,7 @@ rule emulate_policies:
     log:
         "results/{experiment}/emulate_policies/{model}/{corpus}/{study}/emulate_policies.log",
     params:
+        locked=locked("claims"),
         cfg=lambda wildcards: cfg("emulate_policies", wildcards.study),
         code=code("emulate_policies"),
         out=subpath(output.run, parent=True),
@@ -110,13 +110,13 @@ rule judge_claims:
         ],
         claims="config/claims.yaml",
         e5="prereg/e5.yaml",
-        lock="prereg/LOCK.json",
     output:
         claims="results/{experiment}/judge_claims/{model}/{corpus}/claims.parquet",
         run="results/{experiment}/judge_claims/{model}/{corpus}/run.json",
     log:
         "results/{experiment}/judge_claims/{model}/{corpus}/judge_claims.log",
     params:
+        locked=locked("claims", "e5"),
         cfg=cfg("judge_claims"),
         code=code("judge_claims"),
         out=subpath(output.run, parent=True),

@@ -62,7 +62,6 @@ rule run_engine:
         calibration="results/{experiment}/capture_traces/{model}/{corpus}/calibration/trace.safetensors",
         claims="config/claims.yaml",
         rules="prereg/e5.yaml",
-        lock="prereg/LOCK.json",
     output:
         cells="results/{experiment}/run_engine/{model}/{corpus}/cells.parquet",
         times="results/{experiment}/run_engine/{model}/{corpus}/times.parquet",
@@ -71,6 +70,7 @@ rule run_engine:
         "results/{experiment}/run_engine/{model}/{corpus}/run_engine.log",
     threads: workflow.cores or 1
     params:
+        locked=locked("claims", "e5"),
         cfg=cfg("run_engine"),
         code=code("run_engine"),
         out=subpath(output.run, parent=True),
@@ -88,7 +88,6 @@ rule compare_engine:
         calibration="results/{experiment}/capture_traces/{model}/{corpus}/calibration/trace.safetensors",
         claims="config/claims.yaml",
         rules="prereg/e5.yaml",
-        lock="prereg/LOCK.json",
         model=model_files,
     output:
         table="results/{experiment}/compare_engine/{model}/{corpus}/e5_agreement.parquet",
@@ -96,6 +95,7 @@ rule compare_engine:
     log:
         "results/{experiment}/compare_engine/{model}/{corpus}/compare_engine.log",
     params:
+        locked=locked("claims", "e5"),
         cfg=cfg("compare_engine"),
         code=code("compare_engine"),
         out=subpath(output.run, parent=True),

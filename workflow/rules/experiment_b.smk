@@ -39,7 +39,7 @@ rule run_experiment_b:
     input:
         tokens="results/{experiment}/tokenize_corpus/{model}/{corpus}/tokens.parquet",
         calibration="results/{experiment}/capture_traces/{model}/{corpus}/calibration/trace.safetensors",
-        lock="prereg/LOCK.json",
+        lock=ancient("prereg/LOCK.json"),
         plan=B_PLAN,
         model=model_files,
     output:
@@ -48,6 +48,7 @@ rule run_experiment_b:
     log:
         "results/{experiment}/run_experiment_b/{model}/{corpus}/run_experiment_b.log",
     params:
+        locked=locked("experiment_b"),
         cfg=cfg("run_experiment_b"),
         code=code("run_experiment_b"),
         out=subpath(output.run, parent=True),
@@ -59,7 +60,7 @@ rule run_experiment_b:
 rule decide_experiment_b:
     input:
         cells="results/{experiment}/run_experiment_b/{model}/{corpus}/cells.parquet",
-        lock="prereg/LOCK.json",
+        lock=ancient("prereg/LOCK.json"),
         plan=B_PLAN,
         decision="prereg/decide_experiment_b.py",
     output:
@@ -72,6 +73,7 @@ rule decide_experiment_b:
     log:
         "results/{experiment}/decide_experiment_b/{model}/{corpus}/decide_experiment_b.log",
     params:
+        locked=locked("experiment_b"),
         cfg=cfg("decide_experiment_b"),
         code=code("decide_experiment_b"),
         out=subpath(output.run, parent=True),

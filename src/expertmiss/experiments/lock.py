@@ -123,6 +123,11 @@ def is_locked(root: Path, name: str, profile: str = "builtin") -> bool:
     return (root / LOCK).is_file() and _key(name, profile) in read_json(root / LOCK)
 
 
+def locked_digest(root: Path, name: str, profile: str = "builtin") -> str:
+    """Digest of what plan ``name`` locked; ``none`` where nothing is. A workflow's rules depend on it, so that locking another plan re-runs nothing."""
+    return digest_of(read_json(root / LOCK)[_key(name, profile)]) if is_locked(root, name, profile) else "none"
+
+
 def digest_of(entry: Mapping[str, Any]) -> str:
     """The digest of an entry's contents, without its date and commit."""
     contents = {part: entry[part] for part in ("documents", "model", "rows", "numbers") if part in entry}
