@@ -98,6 +98,7 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def test_the_page_is_whole(page: tuple[str, Path, dict[str, Any]]) -> None:
     name, out, _ = page
     text = (out / "index.html").read_text()
+    assert '<table class="words">' in text  # texts stand on the left
     assert '<section id="e7"' in text and problems(out) == []
     assert {path.stem for path in (out / "figures").glob("*.json")} == FIGURES
     words = html.unescape(re.sub(r"<svg.*?</svg>|<[^>]*>", " ", text, flags=re.DOTALL))
