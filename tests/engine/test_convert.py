@@ -58,4 +58,11 @@ def test_what_is_not_converted(tmp_path: Path) -> None:
         (folder / "config.json").write_text(json.dumps({**config, key: value}))
         with pytest.raises(UserError, match="only"):
             convert(folder, tmp_path / "x.gguf")
+    tokenizer = json.loads((BUILTIN / "tokenizer.json").read_text())
+    for before in (None, {"type": "Whitespace"}):
+        folder = tmp_path / f"split by {before}"
+        shutil.copytree(BUILTIN, folder)
+        (folder / "tokenizer.json").write_text(json.dumps({**tokenizer, "pre_tokenizer": before}))
+        with pytest.raises(UserError, match="only byte-level BPE that splits digits is converted"):
+            convert(folder, tmp_path / "x.gguf")
     assert not (tmp_path / "x.gguf").exists()

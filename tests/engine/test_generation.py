@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,11 +14,17 @@ import torch
 from expertmiss.emulate.rows import Row
 from expertmiss.engine.session import Engine, EngineOptions
 from expertmiss.errors import UserError
+from expertmiss.generate import problems as generate_problems
+from expertmiss.generate import stage
 from expertmiss.generate.arms import ArmDecoder
 from expertmiss.generate.on_engine import EngineDecoder
 from expertmiss.models.load import load_model
+from expertmiss.stages import Context
 from tests.engine.builtin import BUILTIN, builtin_file
 from tests.engine.test_policies import named
+from tests.generate.conftest import answers_section, calibration, problems
+
+__all__ = ["calibration", "problems"]
 
 PROMPTS = [
     "Question: Ann has 3 apples and buys 4 more. How many apples does she have?\nAnswer:",
@@ -100,3 +108,36 @@ def test_answers_end_where_they_should(answered: dict[str, Any]) -> None:
 def test_a_state_that_outlives_a_problem_is_refused(answered: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="outlives a problem"):
         EngineDecoder(answered["engine"], [Row("keeps", {**named("rule_015"), "state": "keep"}, CAPACITY)])
+
+
+@pytest.fixture
+def tiny_folder() -> Path:
+    """The model of the borrowed fixtures: one that has a GGUF file."""
+    return BUILTIN
+
+
+def test_the_stage_answers_on_the_engine(
+    calibration: Path, problems: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The emulator's answers again, labelled as the engine's, with file and build among the inputs."""
+    monkeypatch.setattr(generate_problems, "find_sandbox", lambda limits, allow_weak: (None, "none here"))
+    gguf, build = builtin_file(tmp_path_factory, "F32"), tmp_path / "build.json"
+    build.write_text("{}")
+    found: dict[str, dict[str, Any]] = {}
+    for run_on, more in (("emulator", {}), ("engine", {"gguf": gguf, "engine": build})):
+        cfg = answers_section(BUILTIN, NAMES, run_on=run_on)
+        cfg |= {"engine": {"type": "F32", "store": "mapped", "device": "cpu", "threads": 1, "io_threads": 2}} if more else {}
+        out = tmp_path / "results" / run_on
+        stage.run(cfg, out=out, context=Context("test", "hash"), problems=problems, calibration=calibration, **more)
+        rows = [json.loads(line) for line in (out / "answers.jsonl").read_text().splitlines()]
+        found[run_on] = {
+            "rows": {(row["problem"], row["arm"]): row["tokens"] for row in rows},
+            **json.loads((out / "run.json").read_text()),
+        }
+    ours, theirs = found["engine"]["rows"], found["emulator"]["rows"]
+    assert ours.keys() == theirs.keys() and sum(ours[key] == theirs[key] for key in ours) >= 0.9 * len(ours)
+    assert (
+        "engine, F32, store mapped, device cpu" in found["engine"]["labels"]["notes"] and "emulator" in found["emulator"]["labels"]["notes"]
+    )
+    with pytest.raises(UserError, match="so --input gguf="):
+        stage.run(cfg, out=tmp_path / "results" / "lacking", context=Context("test", "hash"), problems=problems, calibration=calibration)

@@ -200,6 +200,7 @@ def test_whatever_differs_is_refused(
     [
         ("generate.residency=0.5", "generate.residency: 0.5 is not the registered 0.375"),
         ("generate.arms=[fetch_all,rule_015]", "generate.arms: .* is not the registered"),
+        ("generate.run_on=engine", "generate.run_on: engine is not the registered emulator"),
         ("generate.problems=3", "generate.problems: 3 is not the registered 4"),
         ("generate.tasks=[word_problems]", "generate.tasks: .* is not the registered"),
     ],

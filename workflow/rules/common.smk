@@ -297,17 +297,16 @@ def gguf_file():
     return f"results/engine/{MODEL}-{CONFIG['engine']['type']}.gguf"
 
 
-def generation_options():
-    """Options of the engine that generate_answers uses where it answers; otherwise a change of them re-runs nothing."""
-    names = ("type", "store", "device", "threads", "io_threads")
-    engine = CONFIG["generate"]["run_on"] == "engine"
-    return [f"engine.{name}" for name in names] if engine else []
-
-
-def generation_engine():
-    """What generate_answers reads beside its other inputs, where the engine answers: the GGUF file and the build."""
-    engine = CONFIG["generate"]["run_on"] == "engine"
-    return {"gguf": gguf_file(), "engine": "build/engine/build.json"} if engine else {}
+# Where the engine answers problems (generate.run_on): its inputs and options beside the stage's others. Otherwise a change of them re-runs nothing.
+ENGINE_ANSWERS = CONFIG["generate"]["run_on"] == "engine"
+ANSWERING_INPUTS = (
+    {"gguf": gguf_file(), "engine": "build/engine/build.json"} if ENGINE_ANSWERS else {}
+)
+ANSWERING_OPTIONS = [
+    f"engine.{name}"
+    for name in ("type", "store", "device", "threads", "io_threads")
+    if ENGINE_ANSWERS
+]
 
 
 def added_hosts(wildcards):

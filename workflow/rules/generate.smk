@@ -25,7 +25,7 @@ rule build_tasks:
 
 rule generate_answers:
     input:
-        **generation_engine(),
+        **ANSWERING_INPUTS,
         problems="results/{experiment}/build_tasks/{model}/{corpus}/problems.parquet",
         calibration="results/{experiment}/capture_traces/{model}/{corpus}/calibration/trace.safetensors",
         model=model_files,
@@ -36,11 +36,11 @@ rule generate_answers:
     log:
         "results/{experiment}/generate_answers/{model}/{corpus}/generate_answers.log",
     params:
-        cfg=cfg("generate_answers", *generation_options()),
+        cfg=cfg("generate_answers", *ANSWERING_OPTIONS),
         code=code("generate_answers"),
         lock=GENERATION_LOCK,
         more=" ".join(
-            f"--input {name}={path}" for name, path in generation_engine().items()
+            f"--input {name}={path}" for name, path in ANSWERING_INPUTS.items()
         ),
         out=subpath(output.run, parent=True),
     shell:

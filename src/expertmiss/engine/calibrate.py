@@ -30,7 +30,7 @@ from expertmiss.evaluation import FIRST_TARGET
 from expertmiss.files import write_text
 from expertmiss.progress import Progress
 from expertmiss.provenance import Labels, write_run
-from expertmiss.simulate.capacity import resident_experts
+from expertmiss.simulate.capacity import holds_a_token, resident_experts
 from expertmiss.simulate.time_model import Requests, requests_of
 from expertmiss.stages import Context
 from expertmiss.stats.tables import write_table
@@ -71,7 +71,7 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, gguf: Path, engine:
     capacities = capacities_of(options["calibration_residency"], experts, top_k)
     reader = Reader(gguf, options["store"] == "direct")
     random = np.random.default_rng(0)
-    found, added = [], []
+    found, added, decoded = [], [], 0
     with Progress(rounds + 1, "calibrate host", "round", context.journal) as bar:
         for number in range(rounds + 1):
             words = np.asarray(texts[number % len(texts)])[:length]
@@ -81,13 +81,14 @@ def run(cfg: dict[str, Any], *, out: Path, context: Context, gguf: Path, engine:
             if number > 0:  # the first round warms up
                 found.append({**computed, **measured, "host_compute_bytes_per_s": host_compute()})
                 added.append(extra)
+                decoded += len(words) * (1 + 2 * len(capacities))
             bar.update()
     reader.close()
     table = pd.concat([summarize(pd.DataFrame(found)), summarize_added(added, top_k)], ignore_index=True)
     expert = int(blocks[0, 0, :, 1].sum())
     profile = profile_of(host["name"], table, options["io_threads"], expert, reads)
     labels = Labels(
-        cfg["model"]["substrate"], "own", "measured", host["name"], "exploratory", {"rounds": rounds, "tokens": rounds * length * (1 + 2 * len(capacities))},
+        cfg["model"]["substrate"], "own", "measured", host["name"], "exploratory", {"rounds": rounds, "tokens": decoded},
         [f"{expert:,} bytes an expert, {reads} reads each", f"store {options['store']}"],
     )  # fmt: skip
     outputs = write_table(out / "calibration.parquet", table, labels, {})
@@ -109,7 +110,9 @@ def capacities_of(shares: Sequence[float], experts: int, top_k: int) -> list[int
     Raises:
         UserError: none is left at which anything is missed.
     """
-    found = {resident_experts(share, experts, top_k, "engine.calibration_residency") for share in shares if share * experts + 0.5 >= top_k}
+    found = {
+        resident_experts(share, experts, top_k, "engine.calibration_residency") for share in shares if holds_a_token(share, experts, top_k)
+    }
     if not found - {experts}:
         raise UserError(f"engine.calibration_residency: no share from {top_k / experts:.3g} to below 1 is among {list(shares)}; add one")
     return sorted(found)

@@ -88,7 +88,7 @@ def _add_tokenizer(writer: Any, folder: Path, config: dict[str, Any]) -> None:
     import gguf
 
     tokenizer = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
-    model, before = tokenizer["model"], tokenizer["pre_tokenizer"]
+    model, before = tokenizer["model"], tokenizer["pre_tokenizer"] or {"type": "none"}
     parts = [part["type"] for part in before.get("pretokenizers", [before])]
     if model["type"] != "BPE" or parts != DIGITS_THEN_BYTES or tokenizer["normalizer"] is not None:
         raise UserError(f"{folder / 'tokenizer.json'}: only byte-level BPE that splits digits is converted here, not {parts}")

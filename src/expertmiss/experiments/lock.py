@@ -125,7 +125,8 @@ def is_locked(root: Path, name: str, profile: str = "builtin") -> bool:
 
 def locked_digest(root: Path, name: str, profile: str = "builtin") -> str:
     """Digest of what plan ``name`` locked; ``none`` where nothing is. A workflow's rules depend on it, so that locking another plan re-runs nothing."""
-    return digest_of(read_json(root / LOCK)[_key(name, profile)]) if is_locked(root, name, profile) else "none"
+    entry = read_json(root / LOCK).get(_key(name, profile)) if (root / LOCK).is_file() else None
+    return digest_of(entry) if entry else "none"
 
 
 def digest_of(entry: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ import yaml
 
 from expertmiss.emulate.rows import Row
 from expertmiss.errors import UserError
-from expertmiss.simulate.capacity import resident_experts
+from expertmiss.simulate.capacity import holds_a_token, resident_experts
 
 LRU = {"name": "lru"}
 HALF_LIFE = {"name": "lfu", "variant": "half_life"}
@@ -100,7 +100,7 @@ def _planned(made: dict[str, Any], residency: float, arm: str, family: str, expe
 def _e1(options: Mapping[str, Any], claims: Mapping[str, Any], experts: int, top_k: int) -> Iterator[Planned]:
     headline = claims["claims"]["C1"]["residency"]
     # A share of fewer than K experts cannot hold a token's own; it is left out, the claims' share never.
-    kept = [share for share in options["residency"] if share * experts + 0.5 >= top_k]
+    kept = [share for share in options["residency"] if holds_a_token(share, experts, top_k)]
     shares = sorted({*kept, headline}, key=lambda share: (share != headline, share))
     taus = sorted({*options["taus"], 0.15, scaled_tau(top_k)})
     for share in shares:

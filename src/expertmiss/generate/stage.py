@@ -1,9 +1,9 @@
 """Stage generate_answers: the model answers problems under every arm, closed loop.
 
-Inputs:  ``problems.parquet`` of build_tasks, the calibration trace (request counts of warm starts), the model's folder, prereg/ (lock, plan).
+Inputs:  ``problems.parquet`` of build_tasks, the calibration trace (request counts of warm starts), the model's folder, prereg/ (lock, plan); where the
+         engine answers (``generate.run_on``) also the model's GGUF file and the engine's build.
 Outputs: ``answers.jsonl`` (problem x arm x sample: a row as in :mod:`expertmiss.generate.solve`, with ``arm``, ``sample``, ``capacity``, the core's
          ``meters`` summed over layers, and ``masses``: substituted mass of every decode step, mean over layers), ``sandbox.json`` (what programs ran in).
-         With ``generate.run_on: engine`` also the model's GGUF file and the compiled engine.
 Steps:   compare problems, model and arms with the lock, if there is one; one batch of problems x arms after the other, each saved as a part with its
          scores; join the parts. A killed run resumes at the first missing part; parts of another model, text, code or configuration are not used.
 """
@@ -103,8 +103,18 @@ def run(
             for row, (_, arm, one) in zip(rows, flat, strict=True)
         ]  # fmt: skip
 
-    built = [sha256_file(path) for path in (gguf, engine) if path is not None]
-    key = sha256_json([cfg, context.source_hash, digest, sha256_file(problems), sha256_bytes(counts.tobytes()), reason, built])[:16]
+    built = [path for path in (gguf, engine) if path is not None]
+    key = sha256_json(
+        [
+            cfg,
+            context.source_hash,
+            digest,
+            sha256_file(problems),
+            sha256_bytes(counts.tobytes()),
+            reason,
+            [sha256_file(path) for path in built],
+        ]
+    )[:16]
     rows = resumed(planned, decode, out / ".parts" / key, len(items) * options["samples"], context.journal)
     generated = time.monotonic() - clock
     write_text(out / "answers.jsonl", lines(rows))
@@ -113,7 +123,7 @@ def run(
     outputs = [out / "answers.jsonl", out / "sandbox.json"]
     write_run(
         out, stage=STAGE, experiment=context.experiment, name=f"answers of {model_cfg['name']} under {len(names)} arms: {', '.join(tasks)}",
-        config={**cfg, "lock": lock}, source_hash=context.source_hash, inputs=[problems, calibration, *local_files(Path(model_cfg["path"])), *(path for path in (gguf, engine) if path is not None)],
+        config={**cfg, "lock": lock}, source_hash=context.source_hash, inputs=[problems, calibration, *local_files(Path(model_cfg["path"])), *built],
         outputs=outputs, artifacts=outputs,
         metrics={"problems": len(items), "arms": len(names), "tokens": tokens, "tokens_per_second": tokens / generated},
         timings={"generate_s": generated, "total_s": time.monotonic() - clock}, started=started,

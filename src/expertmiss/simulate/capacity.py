@@ -7,6 +7,11 @@ import math
 from expertmiss.errors import UserError
 
 
+def holds_a_token(residency: float, experts: int, top_k: int) -> bool:
+    """Whether a resident share holds the experts of one token, C >= K."""
+    return residency * experts + 0.5 >= top_k
+
+
 def resident_experts(residency: float, experts: int, top_k: int, option: str = "simulate.residency") -> int:
     """C for a resident share: the integer nearest to ``residency * experts`` (halves up). ``option`` is named in errors.
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -74,7 +75,7 @@ class HostTimes:
             value = getattr(self, item.name)
             if not (value >= 0 if item.name.endswith("_s") and not item.name.endswith("per_s") else value > 0):
                 raise UserError(f"host.timing.{item.name}: {value} is no time or rate; calibrate the host again")
-        if not all(later >= sooner >= 0 for sooner, later in zip((0.0, *self.fetch_s), self.fetch_s, strict=False)):
+        if not all(later >= sooner for sooner, later in pairwise((0.0, *self.fetch_s))):
             raise UserError("host.timing.fetch_s: not times that rise with the number of misses; calibrate the host again")
 
     @classmethod

@@ -124,18 +124,16 @@ def _sized(frame: pd.DataFrame, sample: pd.DataFrame, plan: Mapping[str, Any]) -
     )  # fmt: skip
 
 
-def mean_loss(
-    cells: pd.DataFrame, plan: Mapping[str, Any], decision: ModuleType, available: Mapping[str, int]
-) -> tuple[float, float, float]:
+def mean_loss(cells: pd.DataFrame, plan: Mapping[str, Any], decision: ModuleType, quota: Mapping[str, int]) -> tuple[float, float, float]:
     """Loss against the reference of the heavy and the light arm at the primary level, mean of the two, nats, with its interval.
 
-    Domains weigh as among the documents ``available`` to the study; otherwise mean and interval are the decision's.
+    Domains weigh as in a study with ``quota`` documents of each; otherwise mean and interval are the decision's.
     """
     natural = (cells["kind"] == "natural") & (cells["level"] == plan["primary"]) & cells["order"].isin(["heavy", "light"])
     lossless = cells[cells["arm"] == REFERENCE].set_index("document")
-    about = lossless[lossless["domain"].isin(list(available))]
+    about = lossless[lossless["domain"].isin(list(quota))]
     loss = (cells[natural].groupby("document")["nll"].mean() - lossless["nll"])[about.index]
-    weight = about["domain"].map(available) / about["domain"].map(about["domain"].value_counts())
+    weight = about["domain"].map(quota) / about["domain"].map(about["domain"].value_counts())
     weight *= len(about) / weight.sum()
     # A weighted mean is the mean of each domain's mean plus its weighted residuals.
     centre = loss.groupby(about["domain"]).transform("mean")

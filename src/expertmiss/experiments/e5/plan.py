@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from expertmiss.emulate.rows import Row
 from expertmiss.experiments.plans import Planned, load_claims
-from expertmiss.simulate.capacity import resident_experts
+from expertmiss.simulate.capacity import holds_a_token, resident_experts
 
 RULES = "prereg/e5.yaml"
 REFERENCE = "fetch_all"
@@ -51,7 +51,7 @@ def plan(options: Mapping[str, Any], rules: Mapping[str, Any], claims: Mapping[s
     taken = {rows[0].row.capacity}
     for further in options["residency"]:
         # A share of fewer than K experts cannot hold a token's own; it is left out.
-        if further * experts + 0.5 < top_k or (capacity := resident_experts(further, experts, top_k, "e5.residency")) in taken:
+        if not holds_a_token(further, experts, top_k) or (capacity := resident_experts(further, experts, top_k, "e5.residency")) in taken:
             continue
         taken.add(capacity)
         rows += [_planned(name, parts, further, CELL, name, experts, top_k) for name, parts in rules["policies"].items()]
